@@ -1,0 +1,42 @@
+"""Heuristic-guided reinforcement learning for the algorithms people already use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hurl.guidance import Guidance, HeuristicError, reshape
+from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, TanhSchedule
+
+if TYPE_CHECKING:
+    from hurl.envs import make_env as make_env
+    from hurl.sb3 import guided as guided
+
+__all__ = [
+    "ConstantSchedule",
+    "ExponentialSchedule",
+    "Guidance",
+    "HeuristicError",
+    "LinearSchedule",
+    "TanhSchedule",
+    "guided",
+    "make_env",
+    "reshape",
+]
+
+__version__ = "0.1.0"
+
+# Rooms that load torch, JAX or EnvPool are entered on first use, so that `import hurl` stays quick.
+_LAZY = {"guided": "hurl.sb3", "make_env": "hurl.envs"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    if name in {"envs", "experiments", "heuristics", "sb3"}:
+        return import_module(f"hurl.{name}")
+    raise AttributeError(f"module 'hurl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,232 @@
+"""The reshaped MDP: equation (2) of the paper as a function, and `Guidance`, which applies it to an agent's data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hurl.schedules import Schedule, check_coefficient
+
+__all__ = ["Guidance", "Heuristic", "HeuristicError", "HeuristicStatistics", "Observations", "Shaping", "reshape"]
+
+Observations = NDArray[Any] | Mapping[str, NDArray[Any]]
+Heuristic = Callable[[Any], ArrayLike]
+Shaping = Literal["hurl", "pbrs", "discounted-pbrs"]
+Floats = NDArray[np.floating[Any]]
+
+
+def reshape(
+    rewards: ArrayLike, next_values: ArrayLike, terminated: ArrayLike, *, gamma: float, lambda_: float
+) -> tuple[Floats, float]:
+    """Reshape rewards and discount with a heuristic: the MDP that a guided algorithm learns on.
+
+        r̃ = r + (1 − λ)·γ·h(s')        γ̃ = λ·γ        with h(s') = 0 where s' is terminal
+
+    Source: equation (2), `eq:reshaped MDP`.
+
+    :param rewards: r, shape (n,)
+    :param next_values: h(s'), shape (n,)
+    :param terminated: whether s' is terminal, shape (n,); a time limit is not a terminal state
+    :param gamma: γ ∈ [0, 1), the discount of the original MDP
+    :param lambda_: λ ∈ [0, 1]; 1 leaves the MDP as it is
+    :return: r̃, shape (n,), in the floating type of `rewards`, and γ̃
+    """
+    _check_gamma(gamma)
+    check_coefficient("lambda_", lambda_)
+    rewards = _floating(rewards)
+    term = potential_term("hurl", np.zeros(()), next_values, terminated, gamma=gamma)
+    return (rewards + (1.0 - lambda_) * term).astype(rewards.dtype), lambda_ * gamma
+
+
+def potential_term(
+    shaping: Shaping, values: ArrayLike, next_values: ArrayLike, terminated: ArrayLike, *, gamma: float
+) -> Floats:
+    """Return the part of a reshaped reward that does not change with λ, so that it can be stored with its transition.
+
+        hurl:                     γ·h(s')               r̃ = r + (1 − λ)·term    γ̃ = λγ
+        pbrs, discounted-pbrs:    γ·h(s') − h(s)        r̄ = r + term            γ or λγ
+
+    with h(s') = 0 where s' is terminal. Sources: `eq:reshaped MDP`; section 2.2 for M̄ and M̄_λ.
+
+    :param values: h(s), shape (n,); not read by `hurl`
+    :param next_values: h(s'), shape (n,)
+    :param terminated: whether s' is terminal, shape (n,)
+    """
+    term = gamma * np.where(np.asarray(terminated, dtype=bool), 0, _floating(next_values))
+    return term if shaping == "hurl" else term - np.asarray(values)
+
+
+class HeuristicError(ValueError):
+    """A heuristic that did not return one finite number for each observation."""
+
+
+@dataclass
+class HeuristicStatistics:
+    """Running mean, minimum and maximum of h over the observations seen since the last `clear`."""
+
+    count: int = 0
+    total: float = 0.0
+    minimum: float = np.inf
+    maximum: float = -np.inf
+
+    @property
+    def mean(self) -> float:
+        """The mean; NaN where nothing was seen."""
+        return self.total / self.count if self.count else float("nan")
+
+    def add(self, values: NDArray[np.float32]) -> None:
+        """Take a batch of values in."""
+        self.count += values.size
+        self.total += float(values.sum(dtype=np.float64))
+        self.minimum = min(self.minimum, float(values.min()))
+        self.maximum = max(self.maximum, float(values.max()))
+
+    def clear(self) -> None:
+        """Forget what was seen."""
+        self.__init__()  # type: ignore[misc]
+
+
+class Guidance:
+    """A heuristic with a schedule of λ: all that turns a base algorithm into a heuristic-guided one.
+
+    It counts the environment steps it is told of: λ is the schedule's value for iteration
+
+        n = ⌈steps / steps_per_iteration⌉
+
+    so that, as in Algorithm 1, the n-th batch of `steps_per_iteration` steps is trained on with λ_n.
+
+    :param heuristic: h, a function of a batch of raw observations `(n, *shape) -> (n,)`; dictionary observations
+        arrive as a dictionary of such batches
+    :param schedule: `schedule(n)` is λ for iteration n = 1, 2, …
+    :param gamma: γ ∈ [0, 1), the discount of the original MDP
+    :param steps_per_iteration: environment steps in an iteration of the schedule, over all environments
+    :param shaping: `"hurl"`: r + (1−λ)γh(s') with discount λγ (the method);
+        `"pbrs"`: r + γh(s') − h(s) with discount γ (potential-based shaping, the baseline);
+        `"discounted-pbrs"`: the PBRS reward with discount λγ (M̄_λ of the paper's section 2.2)
+    """
+
+    def __init__(
+        self,
+        heuristic: Heuristic,
+        schedule: Schedule,
+        *,
+        gamma: float,
+        steps_per_iteration: int = 10_000,
+        shaping: Shaping = "hurl",
+    ) -> None:
+        if not callable(heuristic):
+            raise TypeError(f"the heuristic must be a function of a batch of observations, got {heuristic!r}")
+        if not callable(schedule):
+            raise TypeError(f"the schedule must be a function of the iteration, got {schedule!r}")
+        _check_gamma(gamma)
+        if steps_per_iteration < 1:
+            raise ValueError(f"steps_per_iteration must be at least 1, got {steps_per_iteration!r}")
+        if shaping not in get_args(Shaping):
+            raise ValueError(f"shaping must be one of {', '.join(get_args(Shaping))}, got {shaping!r}")
+        self.heuristic = heuristic
+        self.schedule = schedule
+        self.gamma = gamma
+        self.steps_per_iteration = steps_per_iteration
+        self.shaping = shaping
+        self.statistics = HeuristicStatistics()
+        self.steps = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"Guidance({_name(self.heuristic)}, {self.schedule}, gamma={self.gamma}, "
+            f"steps_per_iteration={self.steps_per_iteration}, shaping={self.shaping!r}, steps={self.steps})"
+        )
+
+    def start(self) -> Guidance:
+        """Return a guidance with the same parts and a count of its own, at the same step."""
+        copy = Guidance(
+            self.heuristic,
+            self.schedule,
+            gamma=self.gamma,
+            steps_per_iteration=self.steps_per_iteration,
+            shaping=self.shaping,
+        )
+        copy.steps = self.steps
+        return copy
+
+    @property
+    def steps(self) -> int:
+        """Environment steps experienced so far; setting it moves λ and γ̃ along."""
+        return self._steps
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self._steps = steps
+        self.iteration = max(1, -(-steps // self.steps_per_iteration))
+        self.lambda_ = self.schedule(self.iteration)
+        check_coefficient(f"the schedule's value for iteration {self.iteration}", self.lambda_)
+
+    @property
+    def discount(self) -> float:
+        """γ̃, the discount that the base algorithm uses now."""
+        return self.gamma if self.shaping == "pbrs" else self.lambda_ * self.gamma
+
+    def evaluate(self, observations: Observations) -> NDArray[np.float32]:
+        """Return h for a batch of observations, checked: one finite value each, shape (n,)."""
+        count = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
+        values = np.asarray(self.heuristic(observations))
+        if values.shape != (count,):
+            raise HeuristicError(
+                f"the heuristic {_name(self.heuristic)} returned shape {values.shape} for {count} observations: "
+                f"return one value each, shape ({count},)"
+            )
+        if values.dtype.kind not in "fiub":
+            raise HeuristicError(
+                f"the heuristic {_name(self.heuristic)} returned values of type {values.dtype} for {count} "
+                "observations: return numbers"
+            )
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32)
+        finite = np.isfinite(values)
+        if not finite.all():
+            kind = "NaN" if np.isnan(values).any() else "infinite values"
+            raise HeuristicError(
+                f"the heuristic {_name(self.heuristic)} returned {kind} for {count - finite.sum()} of {count} "
+                "observations: return finite values, within the range of 32-bit floats"
+            )
+        self.statistics.add(values)
+        return values
+
+    def terms(
+        self, observations: Observations, next_observations: Observations, terminated: NDArray[Any]
+    ) -> NDArray[np.float32]:
+        """Return the λ-free part of the reshaped rewards of n transitions, calling the heuristic once. Shape (n,)."""
+        if self.shaping == "hurl":
+            values, next_values = np.zeros((), np.float32), self.evaluate(next_observations)
+        else:
+            values, next_values = np.split(self.evaluate(_concatenate(observations, next_observations)), 2)
+        return potential_term(self.shaping, values, next_values, terminated, gamma=self.gamma).astype(np.float32)
+
+    def reshape(self, rewards: Floats, terms: NDArray[np.float32]) -> Floats:
+        """Return the reshaped rewards at the present λ, given the transitions' `terms`; in the type of `rewards`."""
+        weight = 1.0 - self.lambda_ if self.shaping == "hurl" else 1.0
+        return (rewards + weight * terms).astype(rewards.dtype, copy=False)
+
+
+def _concatenate(first: Observations, second: Observations) -> Observations:
+    if isinstance(first, Mapping):
+        return {key: np.concatenate([first[key], second[key]]) for key in first}
+    return np.concatenate([first, second])
+
+
+def _floating(values: ArrayLike) -> Floats:
+    array = np.asarray(values)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
+
+
+def _check_gamma(gamma: float) -> None:
+    if not 0.0 <= gamma < 1.0:
+        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
+
+
+def _name(heuristic: Heuristic) -> str:
+    return getattr(heuristic, "__qualname__", None) or repr(heuristic)

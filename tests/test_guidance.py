@@ -1,0 +1,152 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+import hurl
+from hurl.guidance import Guidance, HeuristicError, reshape
+from hurl.schedules import ConstantSchedule, LinearSchedule
+
+FINITE = st.floats(-1e6, 1e6, width=32)
+
+
+def guidance(heuristic=lambda s: s[:, 0], lambda_=0.5, gamma=0.9, **options):
+    return Guidance(heuristic, ConstantSchedule(lambda_), gamma=gamma, **options)
+
+
+def test_reshape_is_equation_2_by_hand():
+    rewards, discount = reshape([1.0, 1.0], [10.0, 10.0], [False, True], gamma=0.9, lambda_=0.75)
+    assert rewards == pytest.approx([1 + 0.25 * 0.9 * 10, 1.0])
+    assert discount == 0.75 * 0.9
+
+
+@given(
+    arrays(np.float32, 7, elements=FINITE), arrays(np.float64, 7, elements=FINITE), arrays(bool, 7), st.floats(0, 0.999)
+)
+def test_lambda_one_changes_nothing(rewards, next_values, terminated, gamma):
+    reshaped, discount = reshape(rewards, next_values, terminated, gamma=gamma, lambda_=1.0)
+    assert reshaped.dtype == rewards.dtype
+    np.testing.assert_array_equal(reshaped, rewards)
+    assert discount == gamma
+
+
+@given(st.floats(0, 1), st.floats(0, 0.99), st.floats(-50, 50))
+def test_a_constant_added_to_h_moves_every_reward_alike_where_nothing_ends(lambda_, gamma, constant):
+    next_values = np.array([1.0, -3.0, 20.0])
+    first, _ = reshape(np.zeros(3), next_values, np.zeros(3), gamma=gamma, lambda_=lambda_)
+    second, _ = reshape(np.zeros(3), next_values + constant, np.zeros(3), gamma=gamma, lambda_=lambda_)
+    np.testing.assert_allclose(second - first, (1 - lambda_) * gamma * constant, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("shaping", "reward", "discount"),
+    [
+        ("hurl", 1 + 0.5 * 0.9 * 4, 0.45),
+        ("pbrs", 1 + 0.9 * 4 - 3, 0.9),
+        ("discounted-pbrs", 1 + 0.9 * 4 - 3, 0.45),
+    ],
+)
+def test_shapings_by_hand(shaping, reward, discount):
+    guide = guidance(shaping=shaping)
+    terms = guide.terms(np.array([[3.0]]), np.array([[4.0]]), np.array([False]))
+    assert guide.reshape(np.array([1.0], np.float32), terms) == pytest.approx([reward])
+    assert guide.discount == pytest.approx(discount)
+
+
+def test_discounted_pbrs_is_the_reshaped_mdp_up_to_potential_shaping():
+    # r̄ = r̃ + γ̃·h(s') − h(s), section 4.2 of the paper
+    observations, following, ends = np.array([[3.0], [2.0]]), np.array([[4.0], [7.0]]), np.array([False, True])
+    reward = np.ones(2)
+    ours, theirs = guidance(), guidance(shaping="discounted-pbrs")
+    reshaped = ours.reshape(reward, ours.terms(observations, following, ends))
+    shaped = theirs.reshape(reward, theirs.terms(observations, following, ends))
+    np.testing.assert_allclose(shaped, reshaped + ours.discount * following[:, 0] * ~ends - observations[:, 0])
+
+
+def test_pbrs_calls_the_heuristic_once_a_batch():
+    calls = []
+    guide = guidance(lambda s: calls.append(len(s)) or s[:, 0], shaping="pbrs")
+    guide.terms(np.zeros((5, 2)), np.ones((5, 2)), np.zeros(5))
+    assert calls == [10]
+
+
+def test_iteration_n_is_the_nth_batch_of_steps():
+    guide = Guidance(lambda s: s, LinearSchedule(0.0, iterations=5), gamma=0.9, steps_per_iteration=100)
+    seen = []
+    for steps in (0, 1, 100, 101, 200, 201, 500, 501):
+        guide.steps = steps
+        seen.append((guide.iteration, guide.lambda_))
+    assert [iteration for iteration, _ in seen] == [1, 1, 1, 2, 2, 3, 5, 6]
+    assert [lambda_ for _, lambda_ in seen] == [0, 0, 0, 0.25, 0.25, 0.5, 1, 1]
+
+
+def test_a_started_copy_counts_for_itself():
+    first = guidance()
+    first.steps = 7
+    second = first.start()
+    second.steps += 10
+    assert (first.steps, second.steps) == (7, 17)
+
+
+def test_statistics_follow_the_batches():
+    guide = guidance()
+    guide.evaluate(np.array([[1.0], [2.0]]))
+    guide.evaluate(np.array([[6.0]]))
+    found = guide.statistics
+    assert (found.mean, found.minimum, found.maximum) == (3.0, 1.0, 6.0)
+
+
+@pytest.mark.parametrize(
+    ("heuristic", "message"),
+    [
+        (lambda s: np.zeros((len(s), 1)), r"shape \(3, 1\) for 3 observations: return one value each, shape \(3,\)"),
+        (lambda s: 0.0, r"shape \(\) for 3 observations"),
+        (lambda s: np.array(["a", "b", "c"], dtype=object), "type object for 3 observations"),
+        (lambda s: np.array([0.0, np.nan, np.nan]), "NaN for 2 of 3 observations"),
+        (lambda s: np.array([0.0, np.inf, 1.0]), "infinite values for 1 of 3 observations"),
+        (lambda s: np.array([0.0, 1e300, 1.0]), "infinite values for 1 of 3 observations"),
+    ],
+)
+def test_bad_heuristics_are_refused(heuristic, message):
+    with pytest.raises(HeuristicError, match=message):
+        guidance(heuristic).evaluate(np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gamma": 1.0}, r"gamma must lie in \[0, 1\), got 1.0"),
+        ({"gamma": -0.5}, "got -0.5"),
+        ({"steps_per_iteration": 0}, "at least 1, got 0"),
+        ({"shaping": "pbsr"}, "hurl, pbrs, discounted-pbrs, got 'pbsr'"),
+    ],
+)
+def test_bad_settings_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        guidance(**options)
+
+
+def test_a_schedule_that_leaves_the_unit_interval_is_refused():
+    with pytest.raises(ValueError, match=r"iteration 1 must lie in \[0, 1\], got 2"):
+        Guidance(lambda s: s, lambda n: 2 * n, gamma=0.9)
+
+
+@pytest.mark.parametrize("lambda_", [-0.1, 1.1, float("nan")])
+def test_reshape_refuses_lambda_outside_the_unit_interval(lambda_):
+    with pytest.raises(ValueError, match="lambda_"):
+        reshape([0.0], [0.0], [False], gamma=0.9, lambda_=lambda_)
+
+
+def test_import_loads_nothing_heavy():
+    code = "import sys, hurl; print(*{'torch', 'jax', 'ray', 'gymnasium', 'stable_baselines3'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == ""
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="gided"):
+        hurl.gided  # noqa: B018
