@@ -1,0 +1,17 @@
+"""Environments as Stable-Baselines3 takes them, from EnvPool or Gymnasium, and the paper's Sparse-Reacher."""
+
+from hurl.envs.make import UnknownEnvironmentError, make_env
+from hurl.envs.pool import EnvPoolVecEnv
+from hurl.envs.sparse_reacher import SparseReacherEnv, SparseReacherVecEnv, register_environments, sparse_reward
+
+__all__ = [
+    "EnvPoolVecEnv",
+    "SparseReacherEnv",
+    "SparseReacherVecEnv",
+    "UnknownEnvironmentError",
+    "make_env",
+    "register_environments",
+    "sparse_reward",
+]
+
+register_environments()

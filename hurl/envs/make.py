@@ -1,0 +1,101 @@
+"""One function for every environment: EnvPool's when there is one, Gymnasium's otherwise."""
+
+import difflib
+import importlib
+from typing import Any, Literal, get_args
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.wrappers import TransformObservation
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
+
+from hurl.envs.pool import EnvPoolVecEnv, single_precision
+from hurl.envs.sparse_reacher import SPARSE_REACHER_ID, SparseReacherVecEnv
+
+Backend = Literal["auto", "envpool", "gymnasium"]
+
+
+class UnknownEnvironmentError(ValueError):
+    """No backend that may be used has an environment of this id."""
+
+    def __init__(self, env_id: str, backend: Backend, known: set[str]) -> None:
+        where = {"auto": "EnvPool or Gymnasium", "envpool": "EnvPool", "gymnasium": "Gymnasium"}[backend]
+        nearest = difflib.get_close_matches(env_id, sorted(known), n=3)
+        hint = f"the nearest are {', '.join(nearest)}" if nearest else "no id there resembles it"
+        super().__init__(f"There is no environment {env_id!r} in {where}: {hint}.")
+
+
+def make_env(
+    env_id: str,
+    n_envs: int = 1,
+    seed: int = 0,
+    *,
+    backend: Backend = "auto",
+    threads: int = 1,
+    max_episode_steps: int | None = None,
+    **options: Any,
+) -> VecEnv:
+    """Make `n_envs` environments that step together, seeded, with episode statistics in `infos[i]["episode"]`.
+
+    Observations of float64 come as float32, from both backends. On the MuJoCo tasks the two agree up to rounding,
+    except that EnvPool's Humanoid-v4 and HumanoidStandup-v4 leave the contact forces, the last 84 numbers of an
+    observation, at zero, where Gymnasium fills them in; with the option `post_constraint=True` EnvPool does too.
+
+    :param env_id: such as `Hopper-v4`, or `module:id` to import first the module that registers the id with Gymnasium
+    :param n_envs: how many environments
+    :param seed: environment i is seeded with seed + i
+    :param backend: `auto` takes EnvPool where it has the id and nothing is rendered, and Gymnasium otherwise
+    :param threads: EnvPool's worker threads; Gymnasium's environments step one after the other
+    :param max_episode_steps: the time limit; None keeps the task's own
+    :param options: handed to `envpool.make` or `gymnasium.make`, such as `render_mode="rgb_array"`
+    :raises UnknownEnvironmentError: if the backend has no such environment; it names the nearest that exist
+    """
+    if backend not in get_args(Backend):
+        raise ValueError(f"backend must be one of {', '.join(get_args(Backend))}, not {backend!r}.")
+    if n_envs < 1:
+        raise ValueError(f"n_envs must be at least 1, not {n_envs}.")
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise ValueError(f"max_episode_steps must be at least 1, not {max_episode_steps}.")
+
+    module, _, env_id = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    in_gymnasium = set(gym.registry) if backend != "envpool" else set()
+    in_envpool = _envpool_ids(required=backend == "envpool") if backend != "gymnasium" else set()
+    if env_id in in_gymnasium and options.get("render_mode") is not None:
+        in_envpool = set()
+
+    environments: VecEnv
+    if env_id in in_envpool:
+        pool_options = {"seed": seed, "threads": threads, "max_episode_steps": max_episode_steps, **options}
+        if env_id == SPARSE_REACHER_ID:
+            environments = SparseReacherVecEnv(n_envs, **pool_options)
+        else:
+            environments = EnvPoolVecEnv(env_id, n_envs, **pool_options)
+    elif env_id in in_gymnasium:
+        environments = DummyVecEnv([lambda: _gymnasium_env(env_id, max_episode_steps, options)] * n_envs)
+        environments.seed(seed)
+    else:
+        raise UnknownEnvironmentError(env_id, backend, in_gymnasium | in_envpool)
+    environments.action_space.seed(seed)
+    return VecMonitor(environments)
+
+
+def _envpool_ids(*, required: bool) -> set[str]:
+    try:
+        import envpool
+    except ImportError:
+        if required:
+            raise ImportError(
+                "The backend 'envpool' needs EnvPool: install it with `pip install envpool`, or choose 'gymnasium'."
+            ) from None
+        return set()
+    return {*envpool.list_all_envs(), SPARSE_REACHER_ID}
+
+
+def _gymnasium_env(env_id: str, max_episode_steps: int | None, options: dict[str, Any]) -> gym.Env[Any, Any]:
+    env: gym.Env[Any, Any] = gym.make(env_id, max_episode_steps=max_episode_steps, **options)
+    space = single_precision(env.observation_space)
+    if space is not env.observation_space:
+        env = TransformObservation(env, lambda observation: observation.astype(np.float32), space)
+    return env
