@@ -110,7 +110,6 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
         return completed
 
 
-@cache
 def guided(algorithm: type[BaseAlgorithm]) -> type[Any]:
     """Return the algorithm with heuristic guidance: the same class with one more keyword, `guidance`.
 
@@ -125,8 +124,11 @@ def guided(algorithm: type[BaseAlgorithm]) -> type[Any]:
         raise TypeError(
             f"guided() takes an algorithm class of Stable-Baselines3, sb3-contrib or SBX, got {algorithm!r}"
         )
-    if issubclass(algorithm, GuidedAlgorithm):
-        return algorithm
+    return algorithm if issubclass(algorithm, GuidedAlgorithm) else _subclass(algorithm)
+
+
+@cache
+def _subclass(algorithm: type[BaseAlgorithm]) -> type[Any]:
     if issubclass(algorithm, OffPolicyAlgorithm):
         base: type[GuidedAlgorithm] = GuidedOffPolicy
     elif issubclass(algorithm, OnPolicyAlgorithm):
@@ -136,15 +138,12 @@ def guided(algorithm: type[BaseAlgorithm]) -> type[Any]:
             f"{algorithm.__name__} can't be guided: it learns neither from a replay buffer nor from rollouts with a "
             "discount; take an off-policy (SAC, TD3, DQN, …) or on-policy (PPO, A2C, …) algorithm"
         )
-    return type(
-        f"Guided{algorithm.__name__}",
-        (base, algorithm),
-        {
-            "__doc__": f"{algorithm.__name__} with heuristic guidance.",
-            "__module__": __name__,
-            "__signature__": _with_guidance(algorithm),
-        },
-    )
+    attributes = {
+        "__doc__": f"{algorithm.__name__} with heuristic guidance.",
+        "__module__": __name__,
+        "__signature__": _with_guidance(algorithm),
+    }
+    return type(f"Guided{algorithm.__name__}", (base, algorithm), attributes)
 
 
 def _with_guidance(algorithm: type[BaseAlgorithm]) -> inspect.Signature:

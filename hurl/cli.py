@@ -1,0 +1,162 @@
+"""The command line: it parses, calls and prints."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hurl.experiments.config import load_config, preset_names
+from hurl.experiments.threads import limit_threads
+
+if TYPE_CHECKING:
+    from hurl.experiments.config import RunConfig
+    from hurl.experiments.folder import Row
+
+app = typer.Typer(
+    help="Heuristic-guided reinforcement learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+console = Console()
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the configuration; may be given several times."),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@app.command(epilog="Example:  hurl train sparse-reacher/hurl --seed 1 --set iterations=50")
+def train(
+    source: Annotated[
+        str, typer.Argument(metavar="PRESET|FILE.yaml", help="A preset (see `hurl presets`) or a YAML file.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="The run's folder (runs/SOURCE/seed-N by default).")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed; short for --set seed=N.")] = None,
+    settings: Settings = None,
+    debug: Debug = False,
+) -> None:
+    """Train an agent; the same command carries on where a stopped run left off."""
+    config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
+    folder = out or Path("runs") / source.removesuffix(".yaml").removesuffix(".yml") / f"seed-{config.seed}"
+    limit_threads(config.threads)
+    from hurl.experiments.run import train as run
+
+    console.print(
+        f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → [bold]{folder}[/bold]",
+        soft_wrap=True,
+    )
+    with RunProgress(config) as progress:
+        rows = run(config, folder, progress.show)
+    best = max(rows, key=lambda row: row.return_mean)
+    console.print(
+        f"Done: return {rows[-1].return_mean:.1f} after {rows[-1].steps:,} steps "
+        f"(best {best.return_mean:.1f} in iteration {best.iteration}); metrics in {folder / 'metrics.csv'}",
+        soft_wrap=True,
+    )
+
+
+@app.command(epilog="Example:  hurl evaluate runs/sparse-reacher/hurl/seed-0 --episodes 20")
+def evaluate(
+    path: Annotated[Path, typer.Argument(metavar="RUN|CHECKPOINT", help="A run's folder, or one of its checkpoints.")],
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the environments.")] = 0,
+    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions from the policy.")] = False,
+    video: Annotated[Path | None, typer.Option(help="Film one episode into this file (.mp4 or .gif).")] = None,
+    debug: Debug = False,
+) -> None:
+    """Roll a trained policy out and print its returns."""
+    from hurl.experiments.evaluate import evaluate_checkpoint, film, find_checkpoint
+
+    checkpoint = find_checkpoint(path)
+    with console.status(f"rolling out {checkpoint}"):
+        result = evaluate_checkpoint(checkpoint, episodes=episodes, seed=seed, deterministic=not stochastic)
+    console.print(f"{checkpoint}, {episodes} episodes", soft_wrap=True)
+    table = Table()
+    for heading in ("", "mean", "std", "min", "max"):
+        table.add_column(heading, justify="right")
+    for name, values in (("return", result.returns), ("length", result.lengths)):
+        table.add_row(name, *(f"{value:.1f}" for value in (values.mean(), values.std(), values.min(), values.max())))
+    console.print(table)
+    if video is not None:
+        film(checkpoint, video, seed=seed, deterministic=not stochastic)
+        console.print(f"Filmed an episode: {video}")
+
+
+@app.command(epilog="Example:  hurl presets")
+def presets() -> None:
+    """List the presets that `hurl train` knows."""
+    for name in preset_names():
+        console.print(name)
+
+
+class RunProgress:
+    """A progress bar with return, λ, speed and time left; plain lines where the output is not a terminal."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+        self.progress = Progress(
+            TextColumn("iteration"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("return {task.fields[value]}  λ {task.fields[lambda_]}  {task.fields[speed]} steps/s"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> RunProgress:
+        self.progress.start()
+        self.task = self.progress.add_task("", total=self.config.iterations, value="—", lambda_="—", speed="—")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def show(self, row: Row) -> None:
+        """Show an iteration."""
+        seconds = row.seconds_collecting + row.seconds_training + row.seconds_evaluating
+        value, lambda_ = f"{row.return_mean:.1f}", f"{row.lambda_:.3f}"
+        speed = f"{self.config.steps_per_iteration / seconds:,.0f}"
+        self.progress.update(self.task, advance=1, value=value, lambda_=lambda_, speed=speed)
+        if not console.is_terminal:
+            line = f"iteration {row.iteration}/{self.config.iterations}"
+            print(f"{line}  return {value}  λ {lambda_}  {speed} steps/s", flush=True)
+
+
+def main() -> None:
+    """Run the command line: an error is one sentence, and a traceback only with --debug."""
+    debug = "--debug" in sys.argv
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit("interrupted: the same command carries on from the last checkpoint")
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        sys.exit(_report(error))
+
+
+def _report(error: Exception) -> int:
+    """Print an error in one sentence; return the exit code: 2 for bad input, 1 for a failure at run time."""
+    message = " ".join(str(error).split())
+    if isinstance(error, ValueError):
+        print(f"error: {message}", file=sys.stderr)
+        return 2
+    if isinstance(error, OSError):
+        print(
+            f"error: {message}; nothing written before is lost: mend this and repeat the command to carry on",
+            file=sys.stderr,
+        )
+        return 1
+    print(f"error: {type(error).__name__}: {message} (repeat with --debug for the traceback)", file=sys.stderr)
+    return 1

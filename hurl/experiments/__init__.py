@@ -1,0 +1,1 @@
+"""Runs: their configuration, the presets, one run and its folder."""

@@ -1,0 +1,130 @@
+"""From a configuration to what it names: the algorithm, the heuristic, the environments, the model."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
+
+from hurl.envs import make_env
+from hurl.experiments.config import ConfigurationError, GuidanceConfig, RunConfig, nearest
+from hurl.guidance import Guidance, Heuristic
+from hurl.sb3 import guided
+
+__all__ = ["build_environment", "build_model", "find_algorithm", "find_heuristic"]
+
+LIBRARIES = {"sb3": "stable_baselines3", "contrib": "sb3_contrib", "sbx": "sbx"}
+ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
+
+
+def build_environment(config: RunConfig, n_envs: int, seed: int) -> VecEnv:
+    """Make the run's environments."""
+    environment = config.environment
+    return make_env(
+        environment.id, n_envs, seed, backend=environment.backend, threads=config.threads, **environment.options
+    )
+
+
+def build_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
+    """Make the run's model, guided where the configuration has guidance, with fresh weights from its seed."""
+    algorithm = find_algorithm(config.algorithm.name)
+    parameters = _parameters(config, algorithm)
+    if config.guidance is not None:
+        algorithm = guided(algorithm)
+        parameters["guidance"] = _build_guidance(config.guidance, config)
+    model: BaseAlgorithm = algorithm(config.algorithm.policy, env, gamma=config.gamma, seed=config.seed, **parameters)
+    return model
+
+
+def find_algorithm(name: str) -> type[Any]:
+    """Return the class that `sbx.SAC`, `sb3.PPO` or `contrib.TQC` names."""
+    library, _, class_name = name.partition(".")
+    if library not in LIBRARIES:
+        raise ConfigurationError(f"algorithm.name {name!r} must begin with one of {', '.join(LIBRARIES)} and a dot")
+    module = import_module(LIBRARIES[library])
+    names = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, BaseAlgorithm)]
+    if class_name not in names:
+        raise ConfigurationError(f"{LIBRARIES[library]} has no algorithm {class_name!r}{nearest(class_name, names)}")
+    algorithm: type[Any] = getattr(module, class_name)
+    return algorithm
+
+
+def find_heuristic(name: str) -> Heuristic:
+    """Return the function that `module:function` names; modules of the working directory are found too."""
+    module_name, _, function_name = name.partition(":")
+    if not function_name:
+        raise ConfigurationError(f"guidance.heuristic {name!r} is not of the form module:function")
+    directory = str(Path.cwd())
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"guidance.heuristic {name!r}: {error}") from None
+    names = [key for key, value in vars(module).items() if callable(value)]
+    if function_name not in names:
+        raise ConfigurationError(f"{module_name} has no function {function_name!r}{nearest(function_name, names)}")
+    heuristic: Heuristic = getattr(module, function_name)
+    return heuristic
+
+
+def _build_guidance(guidance: GuidanceConfig, config: RunConfig) -> Guidance:
+    return Guidance(
+        find_heuristic(guidance.heuristic),
+        guidance.schedule.build(config.iterations),
+        gamma=config.gamma,
+        steps_per_iteration=config.steps_per_iteration,
+        shaping=guidance.shaping,
+    )
+
+
+def _parameters(config: RunConfig, algorithm: type[Any]) -> dict[str, Any]:
+    """Return the arguments of the algorithm: those of the configuration, checked, and the iteration's batch sizes."""
+    parameters = dict(config.algorithm.parameters)
+    known = inspect.signature(algorithm).parameters
+    for key in parameters:
+        if key in ("gamma", "seed"):
+            raise ConfigurationError(f"set {key!r} at the top of the configuration, not in algorithm.parameters")
+        if key in ("replay_buffer_class", "rollout_buffer_class", "optimize_memory_usage"):
+            raise ConfigurationError(f"{key!r} can't be checkpointed: leave it out of algorithm.parameters")
+        if key not in known:
+            raise ConfigurationError(f"{config.algorithm.name} has no parameter {key!r}{nearest(key, known)}")
+    if "policy_kwargs" in parameters:
+        parameters["policy_kwargs"] = _policy_kwargs(parameters["policy_kwargs"], config.algorithm.name)
+    return _batches(config, algorithm) | parameters
+
+
+def _batches(config: RunConfig, algorithm: type[Any]) -> dict[str, Any]:
+    """Return the arguments that make one iteration one batch of data, and the updates that follow it."""
+    steps_each = config.steps_per_iteration // config.environment.n_envs
+    if not issubclass(algorithm, OffPolicyAlgorithm):
+        if config.updates_per_iteration is not None:
+            raise ConfigurationError(
+                f"updates_per_iteration is for off-policy algorithms: leave it out for {config.algorithm.name} "
+                "and set n_epochs in algorithm.parameters"
+            )
+        return {"n_steps": steps_each}
+    if config.updates_per_iteration is None:
+        return {}
+    return {"train_freq": (steps_each, "step"), "gradient_steps": config.updates_per_iteration}
+
+
+def _policy_kwargs(policy_kwargs: dict[str, Any], algorithm: str) -> dict[str, Any]:
+    """Put the activation function in for its name."""
+    name = policy_kwargs.get("activation_fn")
+    if name is None:
+        return policy_kwargs
+    if name not in ACTIVATIONS:
+        raise ConfigurationError(f"activation_fn {name!r} must be one of {', '.join(ACTIVATIONS)}")
+    if algorithm.startswith("sbx."):
+        function = getattr(import_module("flax.linen"), name)
+    else:
+        classes = {key.lower(): value for key, value in vars(import_module("torch.nn")).items()}
+        function = classes[name]
+    return policy_kwargs | {"activation_fn": function}

@@ -1,0 +1,229 @@
+"""The configuration of a run: validated, readable as YAML, from a preset or a file."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hurl.guidance import Shaping
+from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, Schedule, TanhSchedule
+
+__all__ = [
+    "AlgorithmConfig",
+    "ConfigurationError",
+    "EnvironmentConfig",
+    "GuidanceConfig",
+    "RunConfig",
+    "ScheduleConfig",
+    "load_config",
+    "nearest",
+    "preset_names",
+]
+
+
+class ConfigurationError(ValueError):
+    """A configuration that can't be run, with what to change."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EnvironmentConfig(_Strict):
+    """Where the agent acts."""
+
+    id: str = Field(description="a Gymnasium or EnvPool id, e.g. Hopper-v4")
+    n_envs: int = Field(8, ge=1, description="environments that step together")
+    backend: Literal["auto", "envpool", "gymnasium"] = "auto"
+    options: dict[str, Any] = Field({}, description="further arguments of the environment")
+
+
+class AlgorithmConfig(_Strict):
+    """The base algorithm L and its arguments."""
+
+    name: str = Field("sbx.SAC", description="library and class: sb3.SAC, contrib.TQC, sbx.SAC, …")
+    policy: str = "MlpPolicy"
+    parameters: dict[str, Any] = Field({}, description="arguments of the algorithm's constructor")
+
+
+class ScheduleConfig(_Strict):
+    """λ over the iterations."""
+
+    kind: Literal["constant", "linear", "exponential", "tanh"] = "tanh"
+    lambda0: float = Field(ge=0, le=1)
+    alpha: float = Field(1.0, gt=0)
+
+    def build(self, iterations: int) -> Schedule:
+        """Make the schedule for a run of so many iterations."""
+        if self.kind == "constant":
+            return ConstantSchedule(self.lambda0)
+        if self.kind == "linear":
+            return LinearSchedule(self.lambda0, iterations=iterations, alpha=self.alpha)
+        if self.kind == "exponential":
+            return ExponentialSchedule(self.lambda0, iterations=iterations, alpha=self.alpha)
+        return TanhSchedule(self.lambda0, iterations=iterations, alpha=self.alpha)
+
+
+class GuidanceConfig(_Strict):
+    """The heuristic and how it guides."""
+
+    heuristic: str = Field(description="module:function, e.g. hurl.heuristics.engineered:sparse_reacher")
+    schedule: ScheduleConfig
+    shaping: Shaping = "hurl"
+
+
+class RunConfig(_Strict):
+    """All that determines a run: the same configuration gives the same metrics."""
+
+    environment: EnvironmentConfig
+    algorithm: AlgorithmConfig
+    guidance: GuidanceConfig | None = None
+    gamma: float = Field(ge=0, lt=1)
+    iterations: int = Field(ge=1)
+    steps_per_iteration: int = Field(ge=1)
+    updates_per_iteration: int | None = Field(
+        None, ge=1, description="gradient steps after each batch, off-policy only"
+    )
+    evaluation_episodes: int = Field(10, ge=1)
+    checkpoint_every: int = Field(5, ge=1, description="iterations from one checkpoint to the next")
+    seed: int = Field(0, ge=0)
+    threads: int = Field(1, ge=1, description="processor cores the run may use; with 1 it repeats exactly")
+
+    @model_validator(mode="after")
+    def _check_batches(self) -> RunConfig:
+        if self.steps_per_iteration % self.environment.n_envs:
+            raise ValueError(
+                f"steps_per_iteration={self.steps_per_iteration} must be a multiple of "
+                f"environment.n_envs={self.environment.n_envs}"
+            )
+        return self
+
+    def to_yaml(self) -> str:
+        """Return the whole configuration as YAML."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
+    """Return the configuration that a preset or a YAML file names, some values set anew.
+
+    :param source: a preset and its variant, `sparse-reacher/hurl`, or the path of a YAML file
+    :param overrides: `key=value` each, keys dotted, values YAML: `guidance.schedule.lambda0=0.9`
+    """
+    values = _read_source(source)
+    for override in overrides:
+        _set(values, override)
+    return validate(values, source)
+
+
+def validate(values: Mapping[str, Any], source: str) -> RunConfig:
+    """Check values against the configuration; an error says which key, and the nearest one where it is unknown."""
+    try:
+        return RunConfig.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(_describe(dict(problem)) for problem in error.errors())
+        raise ConfigurationError(f"{source}: {problems}") from None
+
+
+def preset_names() -> list[str]:
+    """Return the presets, each with its variants: `sparse-reacher/hurl`, …"""
+    names = []
+    for file in sorted(resources.files("hurl.experiments").joinpath("presets").iterdir(), key=lambda file: file.name):
+        preset = parse_yaml(file.read_text("utf-8"), file.name)
+        names += [f"{file.name.removesuffix('.yaml')}/{variant}" for variant in preset["variants"]]
+    return names
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return `; did you mean …?` with the nearest of some names, or nothing where none is near."""
+    found = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(repr(match) for match in found)}?" if found else ""
+
+
+def _read_source(source: str) -> dict[str, Any]:
+    if source.endswith((".yaml", ".yml")):
+        path = Path(source)
+        if not path.is_file():
+            raise ConfigurationError(
+                f"there is no file {source!r}: give a YAML file, or a preset such as {preset_names()[0]}"
+            )
+        return parse_yaml(path.read_text("utf-8"), source)
+    if source not in preset_names():
+        hint = nearest(source, preset_names()) or f"; the presets are {', '.join(preset_names())}"
+        raise ConfigurationError(f"there is no preset {source!r}{hint}")
+    name, variant = source.split("/")
+    file = resources.files("hurl.experiments").joinpath("presets", f"{name}.yaml")
+    preset = parse_yaml(file.read_text("utf-8"), file.name)
+    variants = preset.pop("variants")
+    preset.pop("description")
+    return _merge(preset, variants[variant])
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 1e-4 is a number, as it is everywhere but in YAML 1.1."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+0123456789.")
+)
+
+
+def parse_yaml(text: str, source: str) -> dict[str, Any]:
+    """Parse a YAML mapping."""
+    try:
+        values = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"{source} must hold keys and values, found {type(values).__name__}")
+    return values
+
+
+def _set(values: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise ConfigurationError(f"{override!r} is not of the form key=value")
+    *parents, last = key.split(".")
+    for parent in parents:
+        child = values.get(parent)
+        values[parent] = dict(child) if isinstance(child, dict) else {}
+        values = values[parent]
+    values[last] = parse_yaml(f"value: {text}", override)["value"]
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
+    """Return `base` with `changes` put in, mappings merged key by key."""
+    merged = dict(base)
+    for key, value in (changes or {}).items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _describe(problem: dict[str, Any]) -> str:
+    *parents, key = [str(part) for part in problem["loc"]] or ["configuration"]
+    where = ".".join([*parents, key])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {where!r}{nearest(key, _keys_at(parents))}"
+    if problem["type"] == "missing":
+        return f"the key {where!r} is missing"
+    message = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:
+        return str(message)
+    return f"{where}: {message[0].lower()}{message[1:]}, got {problem['input']!r}"
+
+
+def _keys_at(parents: list[str]) -> list[str]:
+    """Return the keys that the configuration has under a path."""
+    model: Any = RunConfig
+    for parent in parents:
+        annotation = model.model_fields[parent].annotation
+        options = getattr(annotation, "__args__", (annotation,))
+        model = next(option for option in options if isinstance(option, type) and issubclass(option, BaseModel))
+    return list(model.model_fields)

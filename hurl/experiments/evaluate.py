@@ -1,0 +1,80 @@
+"""Rolling out the policy of a run: returns, and a film."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
+
+from hurl.experiments.build import build_environment, build_model
+from hurl.experiments.checkpoint import checkpoint_paths, load_weights
+from hurl.experiments.config import RunConfig
+from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.run import Evaluation, evaluate
+
+__all__ = ["evaluate_checkpoint", "film", "find_checkpoint"]
+
+FRAMES_PER_SECOND = 30
+
+
+def find_checkpoint(path: Path) -> Path:
+    """Return the checkpoint that a path names: itself, or the newest of a run's folder."""
+    if (path / "state.json").exists():
+        return path
+    RunFolder(path).read_config()
+    checkpoints = checkpoint_paths(RunFolder(path))
+    if not checkpoints:
+        raise RunFolderError(f"{path} has no checkpoint yet: let the run go on until its first one")
+    return checkpoints[-1]
+
+
+def evaluate_checkpoint(checkpoint: Path, *, episodes: int, seed: int, deterministic: bool = True) -> Evaluation:
+    """Roll a checkpoint's policy out for some episodes, side by side."""
+    config = _config_of(checkpoint)
+    env = build_environment(config, episodes, seed)
+    return evaluate(_load_policy(config, checkpoint, env), env, episodes, deterministic)
+
+
+def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True) -> None:
+    """Film one episode of a checkpoint's policy."""
+    if file.suffix not in (".mp4", ".gif"):
+        raise ValueError(f"the video's name must end in .mp4 or .gif, got {str(file)!r}")
+    try:
+        imageio = import_module("imageio.v2")
+    except ModuleNotFoundError:
+        raise ValueError("filming needs the extra 'video': pip install 'hurl[video]'") from None
+    config = _config_of(checkpoint)
+    environment = config.environment.model_copy(
+        update={"options": config.environment.options | {"render_mode": "rgb_array"}, "backend": "gymnasium"}
+    )
+    env = build_environment(config.model_copy(update={"environment": environment}), 1, seed)
+    frames = _frames(_load_policy(config, checkpoint, env), env, deterministic)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    imageio.mimsave(file, frames, fps=FRAMES_PER_SECOND)
+
+
+def _frames(model: BaseAlgorithm, env: VecEnv, deterministic: bool) -> list[Any]:
+    observations, done = env.reset(), np.array([False])
+    frames: list[Any] = []
+    while not done[0]:
+        try:
+            frames.append(env.render())
+        except Exception as error:
+            raise ValueError(f"this machine can't render the environment ({' '.join(str(error).split())})") from error
+        actions, _ = model.predict(observations, deterministic=deterministic)  # type: ignore[arg-type]
+        observations, _, done, _ = env.step(actions)
+    return frames
+
+
+def _config_of(checkpoint: Path) -> RunConfig:
+    return RunFolder(checkpoint.resolve().parent.parent).read_config()
+
+
+def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv) -> BaseAlgorithm:
+    model = build_model(config, env)
+    load_weights(model, checkpoint)
+    return model

@@ -1,0 +1,170 @@
+"""A run is a folder: its configuration, versions, metrics, events and checkpoints, each file written whole."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Any
+
+from hurl.experiments.config import RunConfig, parse_yaml, validate
+
+__all__ = ["Row", "RunFolder", "RunFolderError", "write_whole"]
+
+PACKAGES = (
+    "hurl",
+    "numpy",
+    "gymnasium",
+    "mujoco",
+    "envpool",
+    "torch",
+    "jax",
+    "stable-baselines3",
+    "sb3-contrib",
+    "sbx-rl",
+)
+
+
+class RunFolderError(ValueError):
+    """A run folder that can't be used, with what to do about it."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one iteration gave: a line of `metrics.csv`."""
+
+    iteration: int
+    steps: int
+    return_mean: float
+    return_std: float
+    return_min: float
+    return_max: float
+    episode_length: float
+    lambda_: float
+    discount: float
+    h_mean: float
+    h_min: float
+    h_max: float
+    seconds_collecting: float
+    seconds_training: float
+    seconds_evaluating: float
+
+
+# The columns of the file: the fields' names, `lambda` without the underscore that Python asks for.
+COLUMNS = [field.name.rstrip("_") for field in fields(Row)]
+
+
+class RunFolder:
+    """The folder of one run.
+
+    :param path: the folder; made by `open`
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.yaml"
+        self.metrics_file = path / "metrics.csv"
+        self.tensorboard = path / "tensorboard"
+        self.checkpoints = path / "checkpoints"
+        self.replay = path / "replay"
+
+    def read_config(self) -> RunConfig:
+        """Return the configuration of the run."""
+        if not self.config_file.is_file():
+            raise RunFolderError(f"{self.path} is not a run folder: it has no {self.config_file.name}")
+        return validate(parse_yaml(self.config_file.read_text("utf-8"), str(self.config_file)), str(self.config_file))
+
+    @contextmanager
+    def open(self, config: RunConfig) -> Iterator[None]:
+        """Take the folder for a run of this configuration, making it where it is missing."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / "lock").open("w") as lock:
+            _lock(lock, self.path)
+            if self.metrics_file.exists():
+                _compare(self.read_config(), config, self.path)
+            elif not self.config_file.exists() and any(entry.name != "lock" for entry in self.path.iterdir()):
+                raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
+            else:
+                write_whole(self.path / "versions.json", json.dumps(_versions(), indent=2).encode())
+                write_whole(self.config_file, config.to_yaml().encode())
+            yield
+
+    def read_metrics(self, last: int | None = None) -> list[Row]:
+        """Return the rows of the metrics, up to an iteration."""
+        if not self.metrics_file.exists():
+            return []
+        with self.metrics_file.open(newline="", encoding="utf-8") as file:
+            rows = [_parse_row(line, self.metrics_file) for line in csv.DictReader(file)]
+        return [row for row in rows if last is None or row.iteration <= last]
+
+    def write_metrics(self, rows: list[Row]) -> None:
+        """Write the metrics, whole."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(astuple(row) for row in rows)
+        write_whole(self.metrics_file, text.getvalue().encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all: aside first, then renamed."""
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def _lock(lock: IO[str], path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunFolderError(f"another process is running in {path}: wait for it, or choose another --out") from None
+
+
+def _compare(stored: RunConfig, wanted: RunConfig, path: Path) -> None:
+    differences = [
+        f"{key} is {old!r} there and {new!r} here"
+        for key, old, new in _differences(stored.model_dump(), wanted.model_dump())
+    ]
+    if differences:
+        raise RunFolderError(
+            f"{path} holds a run of another configuration ({'; '.join(differences[:3])}"
+            f"{'; …' if len(differences) > 3 else ''}): choose another --out, or remove that folder"
+        )
+
+
+def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    for key in old | new:
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            yield f"{prefix}{key}", before, after
+
+
+def _parse_row(line: dict[str, Any], file: Path) -> Row:
+    try:
+        iteration, steps, *rest = (line[column] for column in COLUMNS)
+        return Row(int(iteration), int(steps), *(float(value) for value in rest))
+    except (KeyError, TypeError, ValueError):
+        raise RunFolderError(f"{file} has a damaged line: {line}") from None
+
+
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), "machine": platform.machine()} | {
+        package: version(package) for package in PACKAGES
+    }
