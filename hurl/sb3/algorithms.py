@@ -100,10 +100,13 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
         guidance, normalization = self.guidance, self._vec_normalize_env
         assert guidance is not None
         steps_before, timesteps_before = guidance.steps, self.num_timesteps
-        guidance.steps += rollout_buffer.buffer_size * env.num_envs
-        rollout_buffer.gamma = guidance.discount
+
+        def begin() -> None:
+            guidance.steps += rollout_buffer.buffer_size * env.num_envs
+            rollout_buffer.gamma = guidance.discount
+
         observations: Any = self._last_obs if normalization is None else normalization.get_original_obs()
-        reshaping = ReshapingVecEnv(env, guidance, observations, normalization)
+        reshaping = ReshapingVecEnv(env, guidance, observations, normalization, begin)
         completed = super().collect_rollouts(reshaping, callback, rollout_buffer, *args, **kwargs)
         if not completed:
             guidance.steps = steps_before + self.num_timesteps - timesteps_before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -22,15 +23,30 @@ class ReshapingVecEnv(VecEnvWrapper):
 
     :param observations: the raw observations that the environments show now
     :param normalization: the `VecNormalize` among the wrappers of `venv`, if any
+    :param begin: called before the first step, to move the guidance on; callbacks at a rollout's start still see
+        the iteration before
     """
 
     def __init__(
-        self, venv: VecEnv, guidance: Guidance, observations: Observations, normalization: VecNormalize | None
+        self,
+        venv: VecEnv,
+        guidance: Guidance,
+        observations: Observations,
+        normalization: VecNormalize | None,
+        begin: Callable[[], None],
     ) -> None:
         super().__init__(venv)
         self.guidance = guidance
         self.observations = observations
         self.normalization = normalization
+        self.begin: Callable[[], None] | None = begin
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Begin the step."""
+        if self.begin is not None:
+            self.begin()
+            self.begin = None
+        self.venv.step_async(actions)
 
     def reset(self) -> Any:
         """Reset the environments."""

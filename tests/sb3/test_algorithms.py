@@ -5,11 +5,11 @@ import pytest
 import sb3_contrib
 import sbx
 import stable_baselines3 as sb3
-from conftest import GAMMA, heuristic
 from stable_baselines3.common.logger import configure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import hurl
+from tests.sb3.conftest import GAMMA, heuristic
 
 OFF_POLICY = {"buffer_size": 500, "learning_starts": 40, "batch_size": 8, "train_freq": 10, "gradient_steps": 10}
 ROLLOUTS = {"n_steps": 20}

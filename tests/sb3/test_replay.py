@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from conftest import GAMMA, LENGTH, ByHand, heuristic
 from stable_baselines3 import SAC, HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import VecNormalize
 
 import hurl
+from tests.sb3.conftest import GAMMA, LENGTH, ByHand, heuristic
 
 STEPS = 40
 

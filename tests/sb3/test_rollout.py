@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import sbx
 import torch
-from conftest import GAMMA, LENGTH, ByHand, heuristic
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 
 import hurl
+from tests.sb3.conftest import GAMMA, LENGTH, ByHand, heuristic
 
 N_STEPS = 18  # two episodes and a part: running, truncated and terminal steps
 GAE_LAMBDA = 0.8

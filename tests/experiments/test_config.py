@@ -1,0 +1,88 @@
+import pytest
+
+from hurl.experiments.config import ConfigurationError, load_config, preset_names
+from hurl.schedules import ConstantSchedule, TanhSchedule
+
+MINIMAL = """
+environment: {id: Pendulum-v1, n_envs: 2}
+algorithm: {name: sb3.SAC, parameters: {learning_rate: 1e-4}}
+gamma: 0.95
+iterations: 3
+steps_per_iteration: 100
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(MINIMAL)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_is_valid(name):
+    assert load_config(name).environment.id
+
+
+def test_sparse_reacher_has_the_papers_values():
+    config = load_config("sparse-reacher/hurl")
+    parameters = config.algorithm.parameters
+    assert (config.gamma, config.iterations, config.steps_per_iteration, config.updates_per_iteration) == (
+        0.9, 200, 10_000, 1024,
+    )  # fmt: skip
+    assert (parameters["learning_rate"], parameters["qf_learning_rate"], parameters["tau"]) == (2.5e-4, 2.5e-4, 0.02)
+    assert parameters["policy_kwargs"] == {"net_arch": {"pi": [64, 64], "qf": [256, 256]}, "activation_fn": "tanh"}
+    assert parameters["batch_size"] == 128
+    assert config.guidance.schedule.build(200) == TanhSchedule(0.5, alpha=1e5, iterations=200)
+    assert load_config("sparse-reacher/sac").guidance is None
+    assert load_config("sparse-reacher/pbrs").guidance.shaping == "pbrs"
+
+
+def test_file_with_overrides(file):
+    settings = ["iterations=7", "environment.options.g=9.0", "algorithm.parameters.policy_kwargs={net_arch: [8]}"]
+    config = load_config(file, settings)
+    assert config.iterations == 7
+    assert config.environment.options == {"g": 9.0}
+    assert config.algorithm.parameters == {"learning_rate": 1e-4, "policy_kwargs": {"net_arch": [8]}}
+
+
+def test_constant_schedule():
+    config = load_config("sparse-reacher/hurl", ["guidance.schedule={kind: constant, lambda0: 0.3}"])
+    assert config.guidance.schedule.build(10) == ConstantSchedule(0.3)
+
+
+def test_yaml_round_trip(tmp_path):
+    config = load_config("sparse-reacher/hurl", ["seed=4"])
+    (tmp_path / "copy.yaml").write_text(config.to_yaml())
+    assert load_config(str(tmp_path / "copy.yaml")) == config
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["iteration=5"], "unknown key 'iteration'; did you mean 'iterations'"),
+        (["guidance.schedule.lamda0=0.5"], r"unknown key 'guidance.schedule.lamda0'; did you mean 'lambda0'\?"),
+        (["guidance.schedule.lambda0=1.5"], "guidance.schedule.lambda0: .*less than or equal to 1, got 1.5"),
+        (["gamma=1"], "gamma: .*less than 1, got 1"),
+        (["iterations=0"], "iterations: .*greater than or equal to 1, got 0"),
+        (["iterations=many"], "iterations: .*valid integer.*, got 'many'"),
+        (["steps_per_iteration=10001"], "steps_per_iteration=10001 must be a multiple of environment.n_envs=20"),
+        (["guidance.shaping=pbsr"], "guidance.shaping: .*'pbsr'"),
+        (["environment={n_envs: 4}"], "the key 'environment.id' is missing"),
+        (["iterations"], "'iterations' is not of the form key=value"),
+        (["iterations={"], "not YAML"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        load_config("sparse-reacher/hurl", settings)
+
+
+def test_unknown_sources_suggest_what_there_is(tmp_path):
+    with pytest.raises(ConfigurationError, match="no preset 'sparse-reecher/hurl'; did you mean 'sparse-reacher/hurl'"):
+        load_config("sparse-reecher/hurl")
+    with pytest.raises(ConfigurationError, match=r"no file 'missing\.yaml'"):
+        load_config("missing.yaml")
+    (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
+    with pytest.raises(ConfigurationError, match=r"list\.yaml must hold keys and values, found list"):
+        load_config(str(tmp_path / "list.yaml"))

@@ -1,0 +1,188 @@
+import json
+
+import numpy as np
+import pytest
+
+from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths
+from hurl.experiments.config import ConfigurationError, RunConfig
+from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.run import train
+from tests.experiments.conftest import SAC, repeating
+
+CARTPOLE = {"environment": {"id": "CartPole-v1", "n_envs": 2}}
+BASES = {
+    "sbx.SAC": {},
+    "sb3.SAC": {},
+    "sb3.SAC, 3 steps": {"algorithm": {"name": "sb3.SAC", "parameters": SAC | {"n_steps": 3}}},
+    "sb3.SAC, warm-up": {"algorithm": {"name": "sb3.SAC", "parameters": SAC | {"learning_starts": 250}}},
+    "sb3.DQN": CARTPOLE | {"algorithm": {"name": "sb3.DQN", "parameters": {"buffer_size": 300, "learning_starts": 0}}},
+    "sb3.PPO": CARTPOLE | {"algorithm": {"name": "sb3.PPO", "parameters": {"batch_size": 50}}},
+    "sbx.PPO": {"algorithm": {"name": "sbx.PPO", "parameters": {"batch_size": 50}}},
+    "contrib.QRDQN, unguided": CARTPOLE
+    | {"algorithm": {"name": "contrib.QRDQN", "parameters": {"learning_starts": 0}}, "guidance": None},
+}
+
+
+def configure(small, base):
+    values = small | {"algorithm": {"name": base.split(",")[0], "parameters": SAC}} | BASES[base]
+    if base.endswith("PPO"):
+        del values["updates_per_iteration"]
+    return RunConfig.model_validate(values)
+
+
+class InterruptionError(Exception):
+    """Stands for whatever ends a process."""
+
+
+def stop_after(iteration):
+    def report(row):
+        if row.iteration == iteration:
+            raise InterruptionError
+
+    return report
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_an_interrupted_run_ends_as_one_left_alone(small, tmp_path, base):
+    config = configure(small, base)
+    train(config, tmp_path / "alone")
+    for iteration in (1, 3, 4):  # before the first checkpoint, after one, right at one
+        with pytest.raises(InterruptionError):
+            train(config, tmp_path / "interrupted", stop_after(iteration))
+    train(config, tmp_path / "interrupted")
+    alone, interrupted = (repeating(tmp_path / name / "metrics.csv") for name in ("alone", "interrupted"))
+    assert len(alone) == 5
+    assert alone == interrupted
+    first, second = (checkpoint_paths(RunFolder(tmp_path / name))[-1] for name in ("alone", "interrupted"))
+    states = [json.loads((path / "state.json").read_text()) for path in (first, second)]
+    assert states[0]["random"] == states[1]["random"]
+
+
+def test_a_run_repeats_and_another_seed_differs(small, tmp_path):
+    config = RunConfig.model_validate(small)
+    train(config, tmp_path / "first")
+    train(config, tmp_path / "second")
+    train(config.model_copy(update={"seed": 1}), tmp_path / "other")
+    first, second, other = (repeating(tmp_path / name / "metrics.csv") for name in ("first", "second", "other"))
+    assert first == second != other
+
+
+def test_metrics_are_those_of_the_schedule_and_the_steps(small, tmp_path):
+    rows = train(RunConfig.model_validate(small), tmp_path / "run")
+    assert [row.iteration for row in rows] == [1, 2, 3, 4, 5]
+    assert [row.steps for row in rows] == [100, 200, 300, 400, 500]
+    assert [row.lambda_ for row in rows] == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0])
+    assert [row.discount for row in rows] == pytest.approx([0.95 * row.lambda_ for row in rows])
+    assert all(-10 <= row.h_min < row.h_mean < row.h_max <= 10 for row in rows)
+    assert all(row.return_min <= row.return_mean <= row.return_max for row in rows)
+    assert {row.episode_length for row in rows} == {30}
+    assert RunFolder(tmp_path / "run").read_metrics() == rows
+
+
+def test_lambda_one_is_the_unguided_run(small, tmp_path):
+    guided = small | {"guidance": small["guidance"] | {"schedule": {"kind": "constant", "lambda0": 1.0}}}
+    first = train(RunConfig.model_validate(guided), tmp_path / "guided")
+    second = train(RunConfig.model_validate(small | {"guidance": None}), tmp_path / "base")
+    assert [row.return_mean for row in first] == [row.return_mean for row in second]
+
+
+def test_checkpoints_cost_what_is_new(small, tmp_path):
+    sizes = {}
+
+    def note(row):
+        sizes.update({file.name: file.stat().st_size for file in (tmp_path / "run" / "replay").glob("*.npz")})
+
+    config = RunConfig.model_validate(small | {"iterations": 6})
+    train(config, tmp_path / "run", note)
+    assert list(sizes) == ["000002.npz", "000004.npz", "000006.npz"]
+    assert len(set(sizes.values())) == 1
+    transition = 4 * (3 + 3 + 1 + 4 + 1)  # observations, action, reward, term, done and timeout, in 32 bits
+    assert sizes["000002.npz"] < 200 * transition * 1.5
+    assert not (tmp_path / "run" / "replay").exists(), "a finished run needs no replay files"
+
+
+def test_no_file_of_a_run_is_a_pickle(small, tmp_path):
+    for base in ("sb3.SAC", "sbx.SAC"):
+        config = configure(small, base)
+        with pytest.raises(InterruptionError):
+            train(config, tmp_path / base, stop_after(4))
+        for file in (tmp_path / base).rglob("*.npz"):
+            with np.load(file, allow_pickle=False) as arrays:
+                assert all(arrays[key].dtype != object for key in arrays)
+
+
+@pytest.mark.parametrize("base", ["sb3.SAC", "sbx.SAC"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_serves(small, tmp_path, base):
+    config = configure(small, base)
+    train(config, tmp_path / "alone")
+    with pytest.raises(InterruptionError):
+        train(config, tmp_path / "run", stop_after(4))
+    weights = next((tmp_path / "run/checkpoints/000004").glob("model.*"))
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"000004.model.* is damaged.*remove .*000004 to go on"):
+        train(config, tmp_path / "run")
+    for file in (tmp_path / "run/checkpoints/000004").iterdir():
+        file.unlink()
+    with pytest.raises(CheckpointError, match=r"state.json is missing or damaged"):
+        train(config, tmp_path / "run")
+    (tmp_path / "run/checkpoints/000004").rmdir()
+    train(config, tmp_path / "run")
+    assert repeating(tmp_path / "run/metrics.csv") == repeating(tmp_path / "alone/metrics.csv")
+
+
+def test_a_damaged_replay_file_is_named(small, tmp_path):
+    config = RunConfig.model_validate(small)
+    with pytest.raises(InterruptionError):
+        train(config, tmp_path, stop_after(4))
+    (tmp_path / "replay/000002.npz").unlink()
+    with pytest.raises(CheckpointError, match=r"000002.npz is missing: remove the checkpoints from .*000002 on"):
+        train(config, tmp_path)
+
+
+def test_a_folder_of_another_configuration_is_refused(small, tmp_path):
+    config = RunConfig.model_validate(small)
+    before = train(config, tmp_path / "run")
+    other = config.model_copy(update={"gamma": 0.5})
+    with pytest.raises(RunFolderError, match=r"gamma is 0.95 there and 0.5 here.*choose another --out"):
+        train(other, tmp_path / "run")
+    assert RunFolder(tmp_path / "run").read_metrics() == before
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/diary.txt").write_text("mine")
+    with pytest.raises(RunFolderError, match="holds other things than a run"):
+        train(config, tmp_path / "notes")
+
+
+def test_one_process_at_a_time(small, tmp_path):
+    config = RunConfig.model_validate(small)
+    with (
+        RunFolder(tmp_path / "run").open(config),
+        pytest.raises(RunFolderError, match="another process is running"),
+    ):
+        train(config, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"algorithm": {"name": "sb3.SACK"}}, r"no algorithm 'SACK'; did you mean 'SAC'"),
+        ({"algorithm": {"name": "SAC"}}, "must begin with one of sb3, contrib, sbx and a dot"),
+        ({"algorithm": {"name": "sb3.SAC", "parameters": {"batchsize": 3}}}, "no parameter 'batchsize'; did you mean"),
+        ({"algorithm": {"name": "sb3.SAC", "parameters": {"gamma": 0.3}}}, "set 'gamma' at the top"),
+        ({"algorithm": {"name": "sb3.PPO"}}, "updates_per_iteration is for off-policy algorithms"),
+        (
+            {"algorithm": {"name": "sb3.SAC", "parameters": {"policy_kwargs": {"activation_fn": "tan"}}}},
+            "activation_fn 'tan' must be one of",
+        ),
+        ({"guidance": {"heuristic": "nowhere:h", "schedule": {"lambda0": 1}}}, "No module named 'nowhere'"),
+        ({"guidance": {"heuristic": "nowhere", "schedule": {"lambda0": 1}}}, "not of the form module:function"),
+        (
+            {"guidance": {"heuristic": "tests.experiments.pendulum:upwright", "schedule": {"lambda0": 1}}},
+            r"no function 'upwright'; did you mean 'upright'\?",
+        ),
+    ],
+)
+def test_what_cannot_be_built_is_named(small, tmp_path, change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        train(RunConfig.model_validate(small | change), tmp_path)
