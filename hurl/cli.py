@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hurl.experiments.config import load_config, preset_names
-from hurl.experiments.threads import limit_threads
+from hurl.experiments.folder import Row, RunFolder
+from hurl.experiments.process import prepare_process
 
 if TYPE_CHECKING:
     from hurl.experiments.config import RunConfig
-    from hurl.experiments.folder import Row
 
 app = typer.Typer(
     help="Heuristic-guided reinforcement learning.",
@@ -48,7 +48,7 @@ def train(
     """Train an agent; the same command carries on where a stopped run left off."""
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
     folder = out or Path("runs") / source.removesuffix(".yaml").removesuffix(".yml") / f"seed-{config.seed}"
-    limit_threads(config.threads)
+    prepare_process(config.threads)
     from hurl.experiments.run import train as run
 
     console.print(
@@ -92,6 +92,32 @@ def evaluate(
         console.print(f"Filmed an episode: {video}")
 
 
+@app.command(epilog="Example:  hurl demo --out runs/demo")
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder of the demonstration.")] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each algorithm.")] = 3,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, a core or more each.")] = 2,
+    debug: Debug = False,
+) -> None:
+    """Train SAC, SAC with PBRS and HuRL on Sparse-Reacher, and compare them in a picture and a table."""
+    from hurl.experiments.demo import LAST_ITERATIONS, demo_specs, run_demo
+
+    iterations = load_config("demo/hurl").iterations
+    with RunsProgress(
+        {f"{spec.source}, seed {spec.seed}": spec.folder for spec in demo_specs(out, seeds)}, iterations
+    ) as bars:
+        results, picture = run_demo(out, seeds, jobs, bars.refresh)
+    table = Table(title=f"Return on Sparse-Reacher, {seeds} seeds (0 is perfect, -500 is never at the goal)")
+    table.add_column("algorithm")
+    for heading in (f"last {LAST_ITERATIONS} iterations, median", "worst seed", "best seed", "whole run, median"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        values = (result.final, result.worst, result.best, result.mean)
+        table.add_row(result.label, *(f"{value:.1f}" for value in values))
+    console.print(table)
+    console.print(f"Picture: [bold]{picture}[/bold]", soft_wrap=True)
+
+
 @app.command(epilog="Example:  hurl presets")
 def presets() -> None:
     """List the presets that `hurl train` knows."""
@@ -131,6 +157,47 @@ class RunProgress:
         if not console.is_terminal:
             line = f"iteration {row.iteration}/{self.config.iterations}"
             print(f"{line}  return {value}  λ {lambda_}  {speed} steps/s", flush=True)
+
+
+class RunsProgress:
+    """A progress bar for each of several runs, read from their folders; plain lines where there is no terminal."""
+
+    def __init__(self, folders: dict[str, Path], iterations: int) -> None:
+        self.folders = {name: RunFolder(folder) for name, folder in folders.items()}
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("return {task.fields[value]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.tasks = {
+            name: self.progress.add_task(name, total=iterations, value="—", start=False) for name in self.folders
+        }
+        self.finished: set[str] = set()
+
+    def __enter__(self) -> RunsProgress:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def refresh(self) -> None:
+        """Read how far the runs are."""
+        for name, folder in self.folders.items():
+            if name in self.finished or not folder.metrics_file.exists():
+                continue
+            rows, task = folder.read_metrics(), self.tasks[name]
+            self.progress.start_task(task)
+            self.progress.update(task, completed=len(rows), value=f"{rows[-1].return_mean:.1f}")
+            if len(rows) == self.progress.tasks[task].total:
+                self.finished.add(name)
+                self.progress.stop_task(task)
+                if not console.is_terminal:
+                    print(f"{name}: return {rows[-1].return_mean:.1f}", flush=True)
 
 
 def main() -> None:

@@ -1,0 +1,5 @@
+"""`python -m hurl` is the command line."""
+
+from hurl.cli import main
+
+main()

@@ -1,0 +1,120 @@
+"""The command line as a stranger uses it: in processes of its own, with bad input, kills and a full disk."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from tests.experiments.conftest import SAC, repeating
+
+HEURISTICS = """
+import numpy as np
+def upright(s): return 10 * s[:, 0]
+def column(s): return s[:, :1]
+def objects(s): return np.array([None] * len(s))
+def nan(s): return np.full(len(s), np.nan)
+def inf(s): return np.full(len(s), np.inf)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, small):
+    """A folder with a run's file and heuristics, as a user would have it."""
+    (tmp_path / "swing.py").write_text(HEURISTICS)
+    small["guidance"]["heuristic"] = "swing:upright"
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(small))
+    return tmp_path
+
+
+def hurl(folder, *words, limit=""):
+    command = f"{limit} exec {sys.executable} -m hurl {' '.join(words)}"
+    return subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=300)
+
+
+def test_train_then_evaluate(folder):
+    result = hurl(folder, "train run.yaml --out here --set iterations=2")
+    assert result.returncode == 0, result.stderr
+    assert "iteration 2/2" in result.stdout
+    assert len(repeating(folder / "here/metrics.csv")) == 2
+    again = hurl(folder, "train run.yaml --out here --set iterations=2")
+    assert "Done" in again.stdout
+
+    for path in ("here", "here/checkpoints/000002"):
+        result = hurl(folder, "evaluate", path, "--episodes 3")
+        assert result.returncode == 0, result.stderr
+        assert "return" in result.stdout
+        assert "length" in result.stdout
+    result = hurl(folder, "evaluate here --episodes 1 --video films/swing.gif")
+    assert result.returncode == 0, result.stderr
+    assert (folder / "films/swing.gif").read_bytes().startswith(b"GIF")
+
+
+def test_default_folder_is_named_after_source_and_seed(folder):
+    assert hurl(folder, "train run.yaml --seed 3 --set iterations=1").returncode == 0
+    assert (folder / "runs/run/seed-3/metrics.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train run.yml", "there is no file 'run.yml'"),
+        ("train run.yaml --set iteratons=3", "did you mean 'iterations'"),
+        ("train run.yaml --set environment.id=Pendulim-v1", "There is no environment 'Pendulim-v1'"),
+        (
+            "train run.yaml --set guidance.schedule.lambda0=1.2",
+            "lambda0: input should be less than or equal to 1, got 1.2",
+        ),
+        ("train run.yaml --set guidance.heuristic=swing:column", "returned shape (2, 1) for 2"),
+        ("train run.yaml --set guidance.heuristic=swing:objects", "returned values of type object for 2 observations"),
+        ("train run.yaml --set guidance.heuristic=swing:nan", "returned NaN for 2 of 2 observations"),
+        ("train run.yaml --set guidance.heuristic=swing:inf", "returned infinite values for 2 of 2 observations"),
+        ("evaluate nowhere", "nowhere is not a run folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(folder, words, message):
+    result = hurl(folder, words)
+    assert result.returncode == 2, result.stderr
+    assert message in result.stderr
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1
+    assert "Traceback" not in result.stderr
+
+
+def test_debug_shows_the_traceback(folder):
+    assert "Traceback" in hurl(folder, "train run.yaml --debug --set gamma=2").stderr
+
+
+def test_a_full_disk_loses_nothing(folder):
+    assert hurl(folder, "train run.yaml --out alone").returncode == 0
+    full = hurl(folder, "train run.yaml --out here", limit="ulimit -f 16;")  # files of at most 16 kB
+    assert full.returncode == 1, full.stderr
+    assert "File too large" in full.stderr
+    assert "repeat the command" in full.stderr
+    assert "Traceback" not in full.stderr
+    assert len(repeating(folder / "here/metrics.csv")) == 2, "the checkpoint failed, the metrics before it are there"
+    assert hurl(folder, "train run.yaml --out here").returncode == 0
+    assert repeating(folder / "here/metrics.csv") == repeating(folder / "alone/metrics.csv")
+
+
+def test_ten_kills_change_nothing(folder, small):
+    small["algorithm"] = {"name": "sbx.SAC", "parameters": SAC}
+    small |= {"iterations": 40, "checkpoint_every": 3}
+    (folder / "run.yaml").write_text(yaml.safe_dump(small))
+    command = [sys.executable, "-m", "hurl", "train", "run.yaml", "--out", "killed"]
+    moments = random.Random(0)
+    for _ in range(10):
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(moments.uniform(3, 12))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    before = len(repeating(folder / "killed/metrics.csv"))
+    assert subprocess.run(command, cwd=folder, check=False, stdout=subprocess.DEVNULL).returncode == 0
+    assert hurl(folder, "train run.yaml --out alone").returncode == 0
+    alone = repeating(folder / "alone/metrics.csv")
+    assert len(alone) == 40
+    assert before > 0
+    assert repeating(folder / "killed/metrics.csv") == alone
