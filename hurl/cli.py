@@ -75,6 +75,7 @@ def evaluate(
     debug: Debug = False,
 ) -> None:
     """Roll a trained policy out and print its returns."""
+    prepare_process(threads=1)
     from hurl.experiments.evaluate import evaluate_checkpoint, film, find_checkpoint
 
     checkpoint = find_checkpoint(path)
@@ -216,7 +217,7 @@ def main() -> None:
 def _report(error: Exception) -> int:
     """Print an error in one sentence; return the exit code: 2 for bad input, 1 for a failure at run time."""
     message = " ".join(str(error).split())
-    if isinstance(error, ValueError):
+    if isinstance(error, ValueError | ImportError):
         print(f"error: {message}", file=sys.stderr)
         return 2
     if isinstance(error, OSError):

@@ -1,5 +1,6 @@
 """EnvPool's environments as a Stable-Baselines3 vector environment."""
 
+import warnings
 from typing import Any, NoReturn
 
 import gymnasium as gym
@@ -68,12 +69,14 @@ class EnvPoolVecEnv(VecEnv):
             **options,
         }
         self._pool = self._make_pool(seed, n_envs)
-        for space in (self._pool.observation_space, self._pool.action_space):
+        with warnings.catch_warnings():
+            # EnvPool hands Gymnasium float64 bounds for its float32 spaces: true, and nothing that a user could change.
+            warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32")
+            observation_space, action_space = self._pool.observation_space, self._pool.action_space
+        for space in (observation_space, action_space):
             if isinstance(space, (spaces.Dict, spaces.Tuple)):
                 raise ValueError(f"{env_id} has a {type(space).__name__} space, and only single arrays are handled.")
-        super().__init__(
-            n_envs, single_precision(self._pool.observation_space), single_precision(self._pool.action_space)
-        )
+        super().__init__(n_envs, single_precision(observation_space), single_precision(action_space))
 
     def _make_pool(self, seed: int, n_envs: int) -> Any:
         import envpool

@@ -123,9 +123,9 @@ def write_whole(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
-    except OSError:
+    except OSError as error:
         aside.unlink(missing_ok=True)
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _lock(lock: IO[str], path: Path) -> None:
