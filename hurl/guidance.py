@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -56,7 +57,7 @@ def potential_term(
     :param next_values: h(s'), shape (n,)
     :param terminated: whether s' is terminal, shape (n,)
     """
-    term = gamma * np.where(np.asarray(terminated, dtype=bool), 0, _floating(next_values))
+    term: Floats = gamma * _floating(next_values) * np.logical_not(terminated)
     return term if shaping == "hurl" else term - np.asarray(values)
 
 
@@ -78,12 +79,12 @@ class HeuristicStatistics:
         """The mean; NaN where nothing was seen."""
         return self.total / self.count if self.count else float("nan")
 
-    def add(self, values: NDArray[np.float32]) -> None:
-        """Take a batch of values in."""
+    def add(self, values: NDArray[np.float32], total: float) -> None:
+        """Take a batch of values in, of which the sum is known."""
         self.count += values.size
-        self.total += float(values.sum(dtype=np.float64))
-        self.minimum = min(self.minimum, float(values.min()))
-        self.maximum = max(self.maximum, float(values.max()))
+        self.total += total
+        self.minimum = min(self.minimum, float(np.minimum.reduce(values)))
+        self.maximum = max(self.maximum, float(np.maximum.reduce(values)))
 
     def clear(self) -> None:
         """Forget what was seen."""
@@ -184,17 +185,22 @@ class Guidance:
                 f"the heuristic {_name(self.heuristic)} returned values of type {values.dtype} for {count} "
                 "observations: return numbers"
             )
-        with np.errstate(over="ignore"):
-            values = values.astype(np.float32)
-        finite = np.isfinite(values)
-        if not finite.all():
-            kind = "NaN" if np.isnan(values).any() else "infinite values"
-            raise HeuristicError(
-                f"the heuristic {_name(self.heuristic)} returned {kind} for {count - finite.sum()} of {count} "
-                "observations: return finite values, within the range of 32-bit floats"
-            )
-        self.statistics.add(values)
+        if values.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                values = values.astype(np.float32)
+        total = float(np.add.reduce(values, dtype=np.float64))
+        if not math.isfinite(total):  # one reduction serves the check and the statistics: this is a hot path
+            raise self._not_finite(values)
+        self.statistics.add(values, total)
         return values
+
+    def _not_finite(self, values: NDArray[np.float32]) -> HeuristicError:
+        kind = "NaN" if np.isnan(values).any() else "infinite values"
+        count = np.count_nonzero(~np.isfinite(values))
+        return HeuristicError(
+            f"the heuristic {_name(self.heuristic)} returned {kind} for {count} of {len(values)} "
+            "observations: return finite values, within the range of 32-bit floats"
+        )
 
     def terms(
         self, observations: Observations, next_observations: Observations, terminated: NDArray[Any]
@@ -204,7 +210,9 @@ class Guidance:
             values, next_values = np.zeros((), np.float32), self.evaluate(next_observations)
         else:
             values, next_values = np.split(self.evaluate(_concatenate(observations, next_observations)), 2)
-        return potential_term(self.shaping, values, next_values, terminated, gamma=self.gamma).astype(np.float32)
+        return potential_term(self.shaping, values, next_values, terminated, gamma=self.gamma).astype(
+            np.float32, copy=False
+        )
 
     def reshape(self, rewards: Floats, terms: NDArray[np.float32]) -> Floats:
         """Return the reshaped rewards at the present λ, given the transitions' `terms`; in the type of `rewards`."""

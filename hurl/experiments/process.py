@@ -7,15 +7,19 @@ import os
 import platform
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 __all__ = ["prepare_process"]
 
 
 def prepare_process(threads: int) -> None:
-    """Limit the thread pools of BLAS, OpenMP, torch and XLA, and let XLA keep what it compiled for the next run.
+    """Limit the thread pools of OpenMP, torch and XLA, and let XLA keep what it compiled for the next run.
 
+    NumPy's BLAS, loaded by now, gets one thread: heuristics are small, and more would only get in the way of the rest.
     Compiling takes longer than anything else at a run's start; kept, it is read back in a fraction of a second.
     """
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC", "PJRT_NPROC"):
+    threadpool_limits(1, user_api="blas")
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC", "PJRT_NPROC"):
         os.environ[variable] = str(threads)
     if threads == 1:
         flags = os.environ.get("XLA_FLAGS", "")
