@@ -9,7 +9,7 @@ demo: $(VENV)/.installed
 	$(BIN)/hurl demo --out runs/demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

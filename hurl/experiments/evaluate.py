@@ -64,7 +64,11 @@ def _frames(model: BaseAlgorithm, env: VecEnv, deterministic: bool) -> list[Any]
         try:
             frames.append(env.render())
         except Exception as error:
-            raise ValueError(f"this machine can't render the environment ({' '.join(str(error).split())})") from error
+            reason = " ".join(str(error).split())
+            raise ValueError(
+                f"this machine can't render the environment ({reason}): MuJoCo needs OpenGL, "
+                "such as OSMesa with MUJOCO_GL=osmesa"
+            ) from error
         actions, _ = model.predict(observations, deterministic=deterministic)  # type: ignore[arg-type]
         observations, _, done, _ = env.step(actions)
     return frames
