@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,19 +38,27 @@ Settings = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
+class ChainRewards(StrEnum):
+    """The rewards of the chain of Figure 1."""
+
+    settled = "settled"
+    caption = "caption"
+
+
 @app.command(epilog="Example:  hurl train sparse-reacher/hurl --seed 1 --set iterations=50")
 def train(
     source: Annotated[
         str, typer.Argument(metavar="PRESET|FILE.yaml", help="A preset (see `hurl presets`) or a YAML file.")
     ],
-    out: Annotated[Path | None, typer.Option(help="The run's folder (runs/SOURCE/seed-N by default).")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder (runs/NAME/seed-N by default).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed; short for --set seed=N.")] = None,
     settings: Settings = None,
     debug: Debug = False,
 ) -> None:
     """Train an agent; the same command carries on where a stopped run left off."""
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
-    folder = out or Path("runs") / source.removesuffix(".yaml").removesuffix(".yml") / f"seed-{config.seed}"
+    name = Path(source).stem if source.endswith((".yaml", ".yml")) else source
+    folder = out or Path("runs") / name / f"seed-{config.seed}"
     prepare_process(config.threads)
     from hurl.experiments.run import train as run
 
@@ -55,7 +66,7 @@ def train(
         f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → [bold]{folder}[/bold]",
         soft_wrap=True,
     )
-    with RunProgress(config) as progress:
+    with RunProgress(config) as progress, interruptible():
         rows = run(config, folder, progress.show)
     best = max(rows, key=lambda row: row.return_mean)
     console.print(
@@ -104,9 +115,12 @@ def demo(
     from hurl.experiments.demo import LAST_ITERATIONS, demo_specs, run_demo
 
     iterations = load_config("demo/hurl").iterations
-    with RunsProgress(
-        {f"{spec.source}, seed {spec.seed}": spec.folder for spec in demo_specs(out, seeds)}, iterations
-    ) as bars:
+    with (
+        RunsProgress(
+            {f"{spec.source}, seed {spec.seed}": spec.folder for spec in demo_specs(out, seeds)}, iterations
+        ) as bars,
+        interruptible(),
+    ):
         results, picture = run_demo(out, seeds, jobs, bars.refresh)
     table = Table(title=f"Return on Sparse-Reacher, {seeds} seeds (0 is perfect, -500 is never at the goal)")
     table.add_column("algorithm")
@@ -117,6 +131,30 @@ def demo(
         table.add_row(result.label, *(f"{value:.1f}" for value in values))
     console.print(table)
     console.print(f"Picture: [bold]{picture}[/bold]", soft_wrap=True)
+
+
+@app.command(epilog="Example:  hurl chain --out figure-1")
+def chain(
+    out: Annotated[Path, typer.Option(help="Folder for chain.png and chain.json.")] = Path("chain"),
+    rewards: Annotated[
+        ChainRewards, typer.Option(help="`settled` fits the paper's text; `caption` is its caption to the letter.")
+    ] = ChainRewards.settled,
+    debug: Debug = False,
+) -> None:
+    """Reproduce the paper's Figure 1: a good and a bad heuristic on a chain of ten states."""
+    from hurl.tabular.chain import arrows, write_chain
+
+    figure = write_chain(out, rewards.value)
+    table = Table(title="Value from the start of the policy that HuRL finds")
+    table.add_column("λ", justify="right")
+    for name in figure.curves:
+        table.add_column("h = 0" if name == "zero" else f"{name} h", justify="right")
+    for points in zip(*figure.curves.values(), strict=True):
+        table.add_row(f"{points[0][0]:.1f}", *(f"{value:.4f}" for _, value in points))
+    console.print(table)
+    for name, policy in figure.policies.items():
+        console.print(f"{name:>16}  {arrows(policy)}")
+    console.print(f"Picture: [bold]{out / 'chain.png'}[/bold], numbers: {out / 'chain.json'}", soft_wrap=True)
 
 
 @app.command(epilog="Example:  hurl presets")
@@ -203,15 +241,23 @@ class RunsProgress:
 
 def main() -> None:
     """Run the command line: an error is one sentence, and a traceback only with --debug."""
-    debug = "--debug" in sys.argv
+    sys.path.insert(0, str(Path.cwd()))  # heuristics and environments of the user's own
     try:
         app()
-    except KeyboardInterrupt:
-        sys.exit("interrupted: the same command carries on from the last checkpoint")
     except Exception as error:
-        if debug:
+        if "--debug" in sys.argv:
             traceback.print_exc()
         sys.exit(_report(error))
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Say, where a run is stopped from the keyboard, that it can be carried on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted: the same command carries on from the last checkpoint", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def _report(error: Exception) -> int:

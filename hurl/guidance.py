@@ -39,6 +39,11 @@ def reshape(
     _check_gamma(gamma)
     check_coefficient("lambda_", lambda_)
     rewards = _floating(rewards)
+    if not np.shape(rewards) == np.shape(next_values) == np.shape(terminated):
+        raise ValueError(
+            f"rewards, next_values and terminated must have one shape, got {np.shape(rewards)}, "
+            f"{np.shape(next_values)} and {np.shape(terminated)}"
+        )
     term = potential_term("hurl", np.zeros(()), next_values, terminated, gamma=gamma)
     return (rewards + (1.0 - lambda_) * term).astype(rewards.dtype), lambda_ * gamma
 
@@ -57,7 +62,7 @@ def potential_term(
     :param next_values: h(s'), shape (n,)
     :param terminated: whether s' is terminal, shape (n,)
     """
-    term: Floats = gamma * _floating(next_values) * np.logical_not(terminated)
+    term: Floats = gamma * np.where(terminated, np.float32(0), _floating(next_values))
     return term if shaping == "hurl" else term - np.asarray(values)
 
 
@@ -67,7 +72,7 @@ class HeuristicError(ValueError):
 
 @dataclass
 class HeuristicStatistics:
-    """Running mean, minimum and maximum of h over the observations seen since the last `clear`."""
+    """Running mean, minimum and maximum of h over the observations that arrived."""
 
     count: int = 0
     total: float = 0.0
@@ -76,19 +81,15 @@ class HeuristicStatistics:
 
     @property
     def mean(self) -> float:
-        """The mean; NaN where nothing was seen."""
+        """The mean; NaN where nothing arrived."""
         return self.total / self.count if self.count else float("nan")
 
-    def add(self, values: NDArray[np.float32], total: float) -> None:
-        """Take a batch of values in, of which the sum is known."""
+    def add(self, values: NDArray[np.float32]) -> None:
+        """Take a batch of values in."""
         self.count += values.size
-        self.total += total
+        self.total += float(np.add.reduce(values, dtype=np.float64))
         self.minimum = min(self.minimum, float(np.minimum.reduce(values)))
         self.maximum = max(self.maximum, float(np.maximum.reduce(values)))
-
-    def clear(self) -> None:
-        """Forget what was seen."""
-        self.__init__()  # type: ignore[misc]
 
 
 class Guidance:
@@ -134,7 +135,9 @@ class Guidance:
         self.steps_per_iteration = steps_per_iteration
         self.shaping = shaping
         self.statistics = HeuristicStatistics()
-        self.steps = 0
+        self.steps = self.iteration = 0
+        self.lambda_ = 1.0
+        self.advance(0)
 
     def __repr__(self) -> str:
         return (
@@ -151,20 +154,17 @@ class Guidance:
             steps_per_iteration=self.steps_per_iteration,
             shaping=self.shaping,
         )
-        copy.steps = self.steps
+        copy.advance(self.steps)
         return copy
 
-    @property
-    def steps(self) -> int:
-        """Environment steps experienced so far; setting it moves λ and γ̃ along."""
-        return self._steps
-
-    @steps.setter
-    def steps(self, steps: int) -> None:
-        self._steps = steps
-        self.iteration = max(1, -(-steps // self.steps_per_iteration))
-        self.lambda_ = self.schedule(self.iteration)
-        check_coefficient(f"the schedule's value for iteration {self.iteration}", self.lambda_)
+    def advance(self, steps: int, look_ahead: int = 0) -> None:
+        """Count environment steps, and move λ to the iteration of the step that lies `look_ahead` further on."""
+        self.steps += steps
+        iteration = max(1, -(-(self.steps + look_ahead) // self.steps_per_iteration))
+        if iteration != self.iteration:
+            self.iteration = iteration
+            self.lambda_ = self.schedule(iteration)
+            check_coefficient(f"the schedule's value for iteration {iteration}", self.lambda_)
 
     @property
     def discount(self) -> float:
@@ -174,7 +174,12 @@ class Guidance:
     def evaluate(self, observations: Observations) -> NDArray[np.float32]:
         """Return h for a batch of observations, checked: one finite value each, shape (n,)."""
         count = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
-        values = np.asarray(self.heuristic(observations))
+        try:
+            values = np.asarray(self.heuristic(observations))
+        except (RuntimeError, ValueError) as error:
+            raise HeuristicError(
+                f"the heuristic {_name(self.heuristic)} failed for {count} observations: {error}"
+            ) from error
         if values.shape != (count,):
             raise HeuristicError(
                 f"the heuristic {_name(self.heuristic)} returned shape {values.shape} for {count} observations: "
@@ -188,10 +193,8 @@ class Guidance:
         if values.dtype != np.float32:
             with np.errstate(over="ignore"):
                 values = values.astype(np.float32)
-        total = float(np.add.reduce(values, dtype=np.float64))
-        if not math.isfinite(total):  # one reduction serves the check and the statistics: this is a hot path
+        if not math.isfinite(np.add.reduce(values, dtype=np.float64)):  # one reduction: this is a hot path
             raise self._not_finite(values)
-        self.statistics.add(values, total)
         return values
 
     def _not_finite(self, values: NDArray[np.float32]) -> HeuristicError:
@@ -206,18 +209,38 @@ class Guidance:
         self, observations: Observations, next_observations: Observations, terminated: NDArray[Any]
     ) -> NDArray[np.float32]:
         """Return the λ-free part of the reshaped rewards of n transitions, calling the heuristic once. Shape (n,)."""
+        return self._terms(*self._values(observations, next_observations), terminated)
+
+    def arriving_terms(
+        self, observations: Observations, next_observations: Observations, terminated: NDArray[Any]
+    ) -> NDArray[np.float32]:
+        """Return `terms` of transitions that arrive from the environments, and take their h(s') into the statistics."""
+        values, next_values = self._values(observations, next_observations)
+        self.statistics.add(next_values)
+        return self._terms(values, next_values, terminated)
+
+    def _values(
+        self, observations: Observations, next_observations: Observations
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return h(s), where the shaping needs it, and h(s')."""
         if self.shaping == "hurl":
-            values, next_values = np.zeros((), np.float32), self.evaluate(next_observations)
-        else:
-            values, next_values = np.split(self.evaluate(_concatenate(observations, next_observations)), 2)
+            return np.zeros((), np.float32), self.evaluate(next_observations)
+        values, next_values = np.split(self.evaluate(_concatenate(observations, next_observations)), 2)
+        return values, next_values
+
+    def _terms(self, values: Floats, next_values: Floats, terminated: NDArray[Any]) -> NDArray[np.float32]:
         return potential_term(self.shaping, values, next_values, terminated, gamma=self.gamma).astype(
             np.float32, copy=False
         )
 
-    def reshape(self, rewards: Floats, terms: NDArray[np.float32]) -> Floats:
-        """Return the reshaped rewards at the present λ, given the transitions' `terms`; in the type of `rewards`."""
+    def reshape(self, rewards: NDArray[Any], terms: NDArray[np.float32]) -> NDArray[Any]:
+        """Return the reshaped rewards at the present λ, given the transitions' `terms`; integers become floats."""
         weight = 1.0 - self.lambda_ if self.shaping == "hurl" else 1.0
-        return (rewards + weight * terms).astype(rewards.dtype, copy=False)
+        if weight == 0.0:
+            return rewards
+        floating = rewards.dtype if rewards.dtype.kind == "f" else np.float32
+        reshaped: NDArray[Any] = (rewards + weight * terms).astype(floating, copy=False)
+        return reshaped
 
 
 def _concatenate(first: Observations, second: Observations) -> Observations:

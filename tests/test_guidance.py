@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -77,8 +78,8 @@ def test_pbrs_calls_the_heuristic_once_a_batch():
 def test_iteration_n_is_the_nth_batch_of_steps():
     guide = Guidance(lambda s: s, LinearSchedule(0.0, iterations=5), gamma=0.9, steps_per_iteration=100)
     seen = []
-    for steps in (0, 1, 100, 101, 200, 201, 500, 501):
-        guide.steps = steps
+    for steps in (0, 1, 99, 1, 99, 1, 299, 1):  # 0, 1, 100, 101, 200, 201, 500, 501 in all
+        guide.advance(steps)
         seen.append((guide.iteration, guide.lambda_))
     assert [iteration for iteration, _ in seen] == [1, 1, 1, 2, 2, 3, 5, 6]
     assert [lambda_ for _, lambda_ in seen] == [0, 0, 0, 0.25, 0.25, 0.5, 1, 1]
@@ -86,16 +87,17 @@ def test_iteration_n_is_the_nth_batch_of_steps():
 
 def test_a_started_copy_counts_for_itself():
     first = guidance()
-    first.steps = 7
+    first.advance(7)
     second = first.start()
-    second.steps += 10
+    second.advance(10)
     assert (first.steps, second.steps) == (7, 17)
 
 
 def test_statistics_follow_the_batches():
     guide = guidance()
-    guide.evaluate(np.array([[1.0], [2.0]]))
-    guide.evaluate(np.array([[6.0]]))
+    for arriving in ([[1.0], [2.0]], [[6.0]]):
+        guide.arriving_terms(np.zeros((len(arriving), 1)), np.array(arriving), np.zeros(len(arriving)))
+    guide.terms(np.zeros((1, 1)), np.full((1, 1), 99.0), np.zeros(1))
     found = guide.statistics
     assert (found.mean, found.minimum, found.maximum) == (3.0, 1.0, 6.0)
 
@@ -114,6 +116,33 @@ def test_statistics_follow_the_batches():
 def test_bad_heuristics_are_refused(heuristic, message):
     with pytest.raises(HeuristicError, match=message):
         guidance(heuristic).evaluate(np.zeros((3, 2)))
+
+
+def test_what_a_heuristic_may_return_besides_floats():
+    for heuristic in (lambda s: [1, 2, 3], lambda s: np.array([1, 2, 3]), lambda s: torch.tensor([1.0, 2.0, 3.0])):
+        np.testing.assert_array_equal(guidance(heuristic).evaluate(np.zeros((3, 2))), np.float32([1, 2, 3]))
+    with pytest.raises(HeuristicError, match="failed for 3 observations"):
+        guidance(lambda s: torch.zeros(3, requires_grad=True)).evaluate(np.zeros((3, 2)))
+
+
+def test_look_ahead_moves_lambda_and_not_the_count():
+    guide = Guidance(lambda s: s, LinearSchedule(0.0, iterations=5), gamma=0.9, steps_per_iteration=100)
+    guide.advance(40, look_ahead=160)
+    assert (guide.steps, guide.iteration, guide.lambda_) == (40, 2, 0.25)
+
+
+@pytest.mark.parametrize("lambda_", [0.5, 1.0])
+def test_integer_rewards_are_not_cut_off(lambda_):
+    guide = guidance(lambda_=lambda_)
+    reshaped = guide.reshape(np.array([-1, -1]), np.float32([0.45, -0.45]))
+    np.testing.assert_allclose(reshaped, [-1 + (1 - lambda_) * 0.45, -1 - (1 - lambda_) * 0.45])
+
+
+def test_reshape_ignores_h_at_terminal_states_and_refuses_shapes_that_differ():
+    rewards, _ = reshape([1.0], [np.nan], [True], gamma=0.9, lambda_=0.5)
+    assert rewards == [1.0]
+    with pytest.raises(ValueError, match=r"\(2,\), \(2, 1\) and \(2,\)"):
+        reshape(np.zeros(2), np.zeros((2, 1)), np.zeros(2), gamma=0.9, lambda_=0.5)
 
 
 @pytest.mark.parametrize(

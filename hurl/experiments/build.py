@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import sys
+from copy import deepcopy
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -20,6 +21,7 @@ from hurl.sb3 import guided
 __all__ = ["build_environment", "build_model", "find_algorithm", "find_heuristic"]
 
 LIBRARIES = {"sb3": "stable_baselines3", "contrib": "sb3_contrib", "sbx": "sbx"}
+NOT_RESUMABLE = ("replay_buffer_class", "rollout_buffer_class", "optimize_memory_usage", "use_sde", "target_kl")
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 
 
@@ -35,6 +37,9 @@ def build_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
     """Make the run's model, guided where the configuration has guidance, with fresh weights from its seed."""
     algorithm = find_algorithm(config.algorithm.name)
     parameters = _parameters(config, algorithm)
+    if config.algorithm.action_noise is not None:
+        shape = env.action_space.shape or ()
+        parameters["action_noise"] = NormalActionNoise(np.zeros(shape), np.full(shape, config.algorithm.action_noise))
     if config.guidance is not None:
         algorithm = guided(algorithm)
         parameters["guidance"] = _build_guidance(config.guidance, config)
@@ -56,13 +61,10 @@ def find_algorithm(name: str) -> type[Any]:
 
 
 def find_heuristic(name: str) -> Heuristic:
-    """Return the function that `module:function` names; modules of the working directory are found too."""
+    """Return the function that `module:function` names."""
     module_name, _, function_name = name.partition(":")
     if not function_name:
         raise ConfigurationError(f"guidance.heuristic {name!r} is not of the form module:function")
-    directory = str(Path.cwd())
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
@@ -86,21 +88,24 @@ def _build_guidance(guidance: GuidanceConfig, config: RunConfig) -> Guidance:
 
 def _parameters(config: RunConfig, algorithm: type[Any]) -> dict[str, Any]:
     """Return the arguments of the algorithm: those of the configuration, checked, and the iteration's batch sizes."""
-    parameters = dict(config.algorithm.parameters)
+    parameters = deepcopy(config.algorithm.parameters)  # algorithms write into what they are given
     known = inspect.signature(algorithm).parameters
     for key in parameters:
         if key in ("gamma", "seed"):
             raise ConfigurationError(f"set {key!r} at the top of the configuration, not in algorithm.parameters")
-        if key in ("replay_buffer_class", "rollout_buffer_class", "optimize_memory_usage"):
-            raise ConfigurationError(f"{key!r} can't be checkpointed: leave it out of algorithm.parameters")
+        if key in NOT_RESUMABLE:
+            raise ConfigurationError(
+                f"a run with {key!r} could not be resumed exactly: leave it out of algorithm.parameters, "
+                "or train in Python with hurl.guided()"
+            )
         if key not in known:
             raise ConfigurationError(f"{config.algorithm.name} has no parameter {key!r}{nearest(key, known)}")
     if "policy_kwargs" in parameters:
         parameters["policy_kwargs"] = _policy_kwargs(parameters["policy_kwargs"], config.algorithm.name)
-    return _batches(config, algorithm) | parameters
+    return _batches(config, algorithm, parameters) | parameters
 
 
-def _batches(config: RunConfig, algorithm: type[Any]) -> dict[str, Any]:
+def _batches(config: RunConfig, algorithm: type[Any], parameters: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that make one iteration one batch of data, and the updates that follow it."""
     steps_each = config.steps_per_iteration // config.environment.n_envs
     if not issubclass(algorithm, OffPolicyAlgorithm):
@@ -109,10 +114,24 @@ def _batches(config: RunConfig, algorithm: type[Any]) -> dict[str, Any]:
                 f"updates_per_iteration is for off-policy algorithms: leave it out for {config.algorithm.name} "
                 "and set n_epochs in algorithm.parameters"
             )
+        _check_divides("n_steps", parameters.get("n_steps", steps_each), steps_each)
         return {"n_steps": steps_each}
     if config.updates_per_iteration is None:
+        _check_divides("train_freq", parameters.get("train_freq", 1), steps_each)
         return {}
+    for key in ("train_freq", "gradient_steps"):
+        if key in parameters:
+            raise ConfigurationError(f"updates_per_iteration sets {key!r} already: leave one of the two out")
     return {"train_freq": (steps_each, "step"), "gradient_steps": config.updates_per_iteration}
+
+
+def _check_divides(name: str, value: Any, steps_each: int) -> None:
+    """Refuse rollouts that do not add up to iterations."""
+    if not isinstance(value, int) or steps_each % value:
+        raise ConfigurationError(
+            f"{name}={value!r} must divide the steps of each environment in an iteration, "
+            f"steps_per_iteration / n_envs = {steps_each}"
+        )
 
 
 def _policy_kwargs(policy_kwargs: dict[str, Any], algorithm: str) -> dict[str, Any]:

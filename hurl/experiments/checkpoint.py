@@ -76,8 +76,7 @@ def load_checkpoint(folder: RunFolder, model: BaseAlgorithm, path: Path) -> int:
         _load_replay(folder, model, state["replay"])
     guidance = getattr(model, "guidance", None)
     if guidance is not None:
-        guidance.statistics.clear()
-        guidance.steps = state["guidance_steps"]
+        guidance.advance(state["guidance_steps"] - guidance.steps)
     vars(model).update(state["counters"])
     model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
     model.ep_success_buffer = deque(maxlen=model._stats_window_size)

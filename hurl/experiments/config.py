@@ -50,6 +50,9 @@ class AlgorithmConfig(_Strict):
 
     name: str = Field("sbx.SAC", description="library and class: sb3.SAC, contrib.TQC, sbx.SAC, …")
     policy: str = "MlpPolicy"
+    action_noise: float | None = Field(
+        None, gt=0, description="deviation of Gaussian noise on actions, for TD3 and DDPG"
+    )
     parameters: dict[str, Any] = Field({}, description="arguments of the algorithm's constructor")
 
 
@@ -59,6 +62,15 @@ class ScheduleConfig(_Strict):
     kind: Literal["constant", "linear", "exponential", "tanh"] = "tanh"
     lambda0: float = Field(ge=0, le=1)
     alpha: float = Field(1.0, gt=0)
+    omega: float | None = Field(None, gt=0, description="the rate of tanh, in place of alpha")
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> ScheduleConfig:
+        if self.omega is not None and (self.kind != "tanh" or self.alpha != 1.0):
+            raise ValueError(f"omega={self.omega} is for kind: tanh without alpha")
+        if self.kind == "constant" and self.alpha != 1.0:
+            raise ValueError(f"alpha={self.alpha} has no meaning for kind: constant")
+        return self
 
     def build(self, iterations: int) -> Schedule:
         """Make the schedule for a run of so many iterations."""
@@ -68,6 +80,8 @@ class ScheduleConfig(_Strict):
             return LinearSchedule(self.lambda0, iterations=iterations, alpha=self.alpha)
         if self.kind == "exponential":
             return ExponentialSchedule(self.lambda0, iterations=iterations, alpha=self.alpha)
+        if self.omega is not None:
+            return TanhSchedule(self.lambda0, omega=self.omega)
         return TanhSchedule(self.lambda0, iterations=iterations, alpha=self.alpha)
 
 

@@ -36,7 +36,8 @@ def evaluate_checkpoint(checkpoint: Path, *, episodes: int, seed: int, determini
     """Roll a checkpoint's policy out for some episodes, side by side."""
     config = _config_of(checkpoint)
     env = build_environment(config, episodes, seed)
-    return evaluate(_load_policy(config, checkpoint, env), env, episodes, deterministic)
+    model = _load_policy(config, checkpoint, env, seed)
+    return evaluate(model, env, episodes, deterministic)
 
 
 def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True) -> None:
@@ -52,7 +53,7 @@ def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True)
         update={"options": config.environment.options | {"render_mode": "rgb_array"}, "backend": "gymnasium"}
     )
     env = build_environment(config.model_copy(update={"environment": environment}), 1, seed)
-    frames = _frames(_load_policy(config, checkpoint, env), env, deterministic)
+    frames = _frames(_load_policy(config, checkpoint, env, seed), env, deterministic)
     file.parent.mkdir(parents=True, exist_ok=True)
     imageio.mimsave(file, frames, fps=FRAMES_PER_SECOND)
 
@@ -78,7 +79,9 @@ def _config_of(checkpoint: Path) -> RunConfig:
     return RunFolder(checkpoint.resolve().parent.parent).read_config()
 
 
-def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv) -> BaseAlgorithm:
-    model = build_model(config, env)
+def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> BaseAlgorithm:
+    """Return a model with the checkpoint's weights. A policy needs no guidance, nor the code of its heuristic."""
+    model = build_model(config.model_copy(update={"guidance": None}), env)
     load_weights(model, checkpoint)
+    env.seed(seed)  # building a model seeds its environments with the run's own seed
     return model

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
@@ -79,7 +79,10 @@ class RunFolder:
     def read_config(self) -> RunConfig:
         """Return the configuration of the run."""
         if not self.config_file.is_file():
-            raise RunFolderError(f"{self.path} is not a run folder: it has no {self.config_file.name}")
+            raise RunFolderError(
+                f"{self.path} is not a run folder, it has no {self.config_file.name}: name the folder of a run, "
+                "or one of its checkpoints"
+            )
         return validate(parse_yaml(self.config_file.read_text("utf-8"), str(self.config_file)), str(self.config_file))
 
     @contextmanager
@@ -88,7 +91,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as lock:
             _lock(lock, self.path)
-            if self.metrics_file.exists():
+            if self.metrics_file.exists() or self.checkpoints.exists():
                 _compare(self.read_config(), config, self.path)
             elif not self.config_file.exists() and any(entry.name != "lock" for entry in self.path.iterdir()):
                 raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
@@ -161,10 +164,16 @@ def _parse_row(line: dict[str, Any], file: Path) -> Row:
         iteration, steps, *rest = (line[column] for column in COLUMNS)
         return Row(int(iteration), int(steps), *(float(value) for value in rest))
     except (KeyError, TypeError, ValueError):
-        raise RunFolderError(f"{file} has a damaged line: {line}") from None
+        raise RunFolderError(
+            f"{file} is damaged in the line of iteration {line.get('iteration')!r}: remove that line and those after it"
+        ) from None
 
 
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), "machine": platform.machine()} | {
-        package: version(package) for package in PACKAGES
-    }
+def _versions() -> dict[str, str | None]:
+    versions: dict[str, str | None] = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    return versions

@@ -13,6 +13,7 @@ from pathlib import Path
 __all__ = ["RunFailedError", "RunSpec", "run_side_by_side"]
 
 POLL_SECONDS = 0.3
+PINNING = hasattr(os, "sched_setaffinity")  # not every system can tie a process to cores
 
 
 class RunFailedError(RuntimeError):
@@ -21,12 +22,11 @@ class RunFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A run as `hurl train` takes it: what, with which settings, into which folder."""
+    """A run as `hurl train` takes it: what, with which seed, into which folder."""
 
     source: str
     seed: int
     folder: Path
-    settings: tuple[str, ...] = ()
 
     @property
     def log(self) -> Path:
@@ -35,9 +35,8 @@ class RunSpec:
 
     def command(self) -> list[str]:
         """Return the command that runs it."""
-        settings = [word for setting in self.settings for word in ("--set", setting)]
         seed, out = ["--seed", str(self.seed)], ["--out", str(self.folder)]
-        return [sys.executable, "-m", "hurl", "train", self.source, *seed, *out, *settings]
+        return [sys.executable, "-m", "hurl", "train", self.source, *seed, *out]
 
 
 def run_side_by_side(specs: list[RunSpec], jobs: int, watch: Callable[[], None] = lambda: None) -> None:
@@ -45,7 +44,7 @@ def run_side_by_side(specs: list[RunSpec], jobs: int, watch: Callable[[], None] 
 
     :param watch: called a few times a second, to show progress
     """
-    cores = sorted(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0)) if PINNING else list(range(os.cpu_count() or 1))
     jobs = min(jobs, len(cores))
     free = [cores[slot::jobs] for slot in range(jobs)]
     waiting, failed = list(specs), []
@@ -74,7 +73,8 @@ def _start(spec: RunSpec, cores: list[int]) -> subprocess.Popen[bytes]:
     spec.folder.parent.mkdir(parents=True, exist_ok=True)
     with spec.log.open("wb") as log:
         process = subprocess.Popen(spec.command(), stdout=log, stderr=subprocess.STDOUT)
-    os.sched_setaffinity(process.pid, cores)
+    if PINNING:
+        os.sched_setaffinity(process.pid, cores)
     return process
 
 

@@ -19,11 +19,18 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.experiments.build import build_environment, build_model
-from hurl.experiments.checkpoint import checkpoint_paths, cut_episodes, load_checkpoint, save_checkpoint
-from hurl.experiments.config import RunConfig
-from hurl.experiments.folder import Row, RunFolder
+from hurl.experiments.checkpoint import (
+    CheckpointError,
+    checkpoint_paths,
+    cut_episodes,
+    load_checkpoint,
+    save_checkpoint,
+)
+from hurl.experiments.config import ConfigurationError, RunConfig
+from hurl.experiments.folder import Row, RunFolder, RunFolderError
+from hurl.guidance import HeuristicError
 
-__all__ = ["Evaluation", "evaluate", "train"]
+__all__ = ["Evaluation", "TrainingFailedError", "evaluate", "train"]
 
 TRAINING, EVALUATION = 1, 2
 
@@ -36,39 +43,68 @@ def train(config: RunConfig, path: Path, report: Callable[[Row], None] = lambda 
     """
     folder = RunFolder(path)
     with folder.open(config):
-        rows = folder.read_metrics()
-        if len(rows) < config.iterations:
-            rows = _go_on(config, folder, report)
-        else:
+        checkpoints = checkpoint_paths(folder)
+        if checkpoints and int(checkpoints[-1].name) >= config.iterations:
+            rows = folder.read_metrics()
             for row in rows:
                 report(row)
+        else:
+            rows = _go_on(config, folder, report)
         shutil.rmtree(folder.replay, ignore_errors=True)
     return rows
 
 
 def _go_on(config: RunConfig, folder: RunFolder, report: Callable[[Row], None]) -> list[Row]:
     torch.set_num_threads(config.threads)
-    env = build_environment(config, config.environment.n_envs, _seed(config, TRAINING, 0))
-    evaluation_env = build_environment(config, config.evaluation_episodes, _seed(config, EVALUATION, 0))
-    model = build_model(config, env)
+    env, evaluation_env, model = _build(config)
     checkpoints = checkpoint_paths(folder)
     iteration = load_checkpoint(folder, model, checkpoints[-1]) if checkpoints else 0
     rows = folder.read_metrics(last=iteration)
+    if len(rows) != iteration:
+        raise RunFolderError(
+            f"{folder.metrics_file} has {len(rows)} of the {iteration} iterations of the last checkpoint: "
+            f"remove the checkpoints after {len(rows)}"
+        )
     for row in rows:
         report(row)
-    iterations = Iterations(config, folder, rows, evaluation_env, report)
     model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
     _begin_episodes(model, env, _seed(config, TRAINING, iteration))
-    model.learn(
-        config.iterations * config.steps_per_iteration - model.num_timesteps,
-        callback=iterations,
-        log_interval=None,  # type: ignore[arg-type]
-        reset_num_timesteps=False,
-    )
+    _learn(model, config, Iterations(config, folder, rows, evaluation_env, report))
     model.logger.close()
     env.close()
     evaluation_env.close()
     return rows
+
+
+def _build(config: RunConfig) -> tuple[VecEnv, VecEnv, BaseAlgorithm]:
+    """Make the environments and the model; what they refuse is an error in the configuration."""
+    try:
+        env = build_environment(config, config.environment.n_envs, _seed(config, TRAINING, 0))
+        evaluation_env = build_environment(config, config.evaluation_episodes, _seed(config, EVALUATION, 0))
+        return env, evaluation_env, build_model(config, env)
+    except (TypeError, AssertionError) as error:
+        raise ConfigurationError(
+            f"{config.algorithm.name} on {config.environment.id} can't be built: {error}"
+        ) from error
+
+
+def _learn(model: BaseAlgorithm, config: RunConfig, iterations: Iterations) -> None:
+    """Run the algorithm through all iterations that are left."""
+    try:
+        model.learn(
+            config.iterations * config.steps_per_iteration - model.num_timesteps,
+            callback=iterations,
+            log_interval=None,  # type: ignore[arg-type]
+            reset_num_timesteps=False,
+        )
+    except (HeuristicError, CheckpointError):
+        raise
+    except ValueError as error:
+        raise TrainingFailedError(f"training failed after iteration {len(iterations.rows)}: {error}") from error
+
+
+class TrainingFailedError(RuntimeError):
+    """The algorithm broke down, as it does where its weights diverge."""
 
 
 class Iterations(BaseCallback):

@@ -11,7 +11,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.guidance import Guidance
+from hurl.guidance import Guidance, HeuristicStatistics
 from hurl.sb3.replay import guide_replay_buffer
 from hurl.sb3.rollout import ReshapingVecEnv
 
@@ -28,18 +28,16 @@ class GuidedAlgorithm(BaseAlgorithm):
         if guidance is None and kwargs.get("_init_setup_model", True):
             raise TypeError(f"{type(self).__name__} needs guidance=hurl.Guidance(heuristic, schedule, gamma=…)")
         self.guidance = guidance
-        if (
-            guidance is not None
-            and "gamma" not in inspect.signature(type(self)).bind_partial(*args, **kwargs).arguments
-        ):
-            kwargs["gamma"] = guidance.gamma
+        if guidance is not None:
+            _check_guidance(guidance)
+            given = inspect.signature(type(self)).bind_partial(*args, **kwargs).arguments
+            if "gamma" not in given | kwargs:
+                kwargs["gamma"] = guidance.gamma
         super().__init__(*args, **kwargs)
 
     def _start_guidance(self) -> Guidance:
         """Check the guidance and count its steps for this model alone: several models may be given the same one."""
-        guidance = self.guidance
-        if not isinstance(guidance, Guidance):
-            raise TypeError(f"guidance must be a hurl.Guidance, got {guidance!r}")
+        guidance = _check_guidance(self.guidance)
         if self.__dict__["gamma"] != guidance.gamma:
             raise ValueError(
                 f"gamma is {self.__dict__['gamma']!r} for the algorithm and {guidance.gamma!r} for its guidance: "
@@ -58,7 +56,7 @@ class GuidedAlgorithm(BaseAlgorithm):
             self.logger.record("guidance/h_mean", statistics.mean)
             self.logger.record("guidance/h_min", statistics.minimum)
             self.logger.record("guidance/h_max", statistics.maximum)
-            statistics.clear()
+            self.guidance.statistics = HeuristicStatistics()
         super().dump_logs(*args)
 
 
@@ -76,6 +74,14 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         assert self.replay_buffer is not None
         assert self.guidance is not None
         self.replay_buffer = guide_replay_buffer(self.replay_buffer, self.guidance)
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
+        # A user may have put another buffer in its place.
+        assert self.replay_buffer is not None
+        assert self.guidance is not None
+        if getattr(self.replay_buffer, "guidance", None) is not self.guidance:
+            self.replay_buffer = guide_replay_buffer(self.replay_buffer, self.guidance)
+        return super()._setup_learn(*args, **kwargs)
 
 
 class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
@@ -99,18 +105,14 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
         """Collect a rollout with the rewards and the discount of the iteration that it completes."""
         guidance, normalization = self.guidance, self._vec_normalize_env
         assert guidance is not None
-        steps_before, timesteps_before = guidance.steps, self.num_timesteps
 
-        def begin() -> None:
-            guidance.steps += rollout_buffer.buffer_size * env.num_envs
+        def begin() -> Any:
             rollout_buffer.gamma = guidance.discount
+            return self._last_obs if normalization is None else normalization.get_original_obs()
 
-        observations: Any = self._last_obs if normalization is None else normalization.get_original_obs()
-        reshaping = ReshapingVecEnv(env, guidance, observations, normalization, begin)
-        completed = super().collect_rollouts(reshaping, callback, rollout_buffer, *args, **kwargs)
-        if not completed:
-            guidance.steps = steps_before + self.num_timesteps - timesteps_before
-        return completed
+        rollout_steps = rollout_buffer.buffer_size * env.num_envs
+        reshaping = ReshapingVecEnv(env, guidance, normalization, rollout_steps, begin)
+        return super().collect_rollouts(reshaping, callback, rollout_buffer, *args, **kwargs)
 
 
 def guided(algorithm: type[BaseAlgorithm]) -> type[Any]:
@@ -147,6 +149,12 @@ def _subclass(algorithm: type[BaseAlgorithm]) -> type[Any]:
         "__signature__": _with_guidance(algorithm),
     }
     return type(f"Guided{algorithm.__name__}", (base, algorithm), attributes)
+
+
+def _check_guidance(guidance: Any) -> Guidance:
+    if not isinstance(guidance, Guidance):
+        raise TypeError(f"guidance must be a hurl.Guidance, got {guidance!r}")
+    return guidance
 
 
 def _with_guidance(algorithm: type[BaseAlgorithm]) -> inspect.Signature:

@@ -32,6 +32,16 @@ class ReshapedRewards:
         self.terms = np.zeros_like(raw, dtype=np.float32)
         self.guidance = guidance
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(buffer_size, n_envs)."""
+        return self.raw.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the rewards."""
+        return self.raw.dtype
+
     def __setitem__(self, index: Any, rewards: NDArray[Any]) -> None:
         self.raw[index] = rewards
 
@@ -60,11 +70,11 @@ class GuidedReplayBuffer(ReplayBuffer):
         terminated = np.array(done, dtype=bool)
         if self.handle_timeout_termination:
             terminated &= ~np.array([info.get("TimeLimit.truncated", False) for info in infos], dtype=bool)
-        terms = self.guidance.terms(obs, next_obs, terminated)
+        terms = self.guidance.arriving_terms(obs, next_obs, terminated)
         position = self.pos
         super().add(obs, next_obs, action, reward, done, infos)
         self.rewards.terms[position] = terms
-        self.guidance.steps += self.n_envs
+        self.guidance.advance(self.n_envs)
 
     def sample(self, batch_size: int, env: Any = None) -> Any:
         """Sample transitions of the reshaped MDP at the present λ: rewards r̃ and discounts γ̃."""
@@ -134,7 +144,10 @@ class GuidedHerReplayBuffer(GuidedReplayBuffer, HerReplayBuffer):
 def guide_replay_buffer(buffer: ReplayBuffer, guidance: Guidance) -> GuidedReplayBuffer:
     """Turn a replay buffer into a guided one, in place, h computed for the transitions that it holds already."""
     raw = buffer.rewards
-    buffer.__class__ = _guided(type(buffer))
+    if isinstance(buffer, GuidedReplayBuffer):
+        raw = buffer.rewards.raw
+    else:
+        buffer.__class__ = _guided(type(buffer))
     assert isinstance(buffer, GuidedReplayBuffer)
     buffer.guidance = guidance
     buffer.rewards = ReshapedRewards(raw, guidance)

@@ -21,31 +21,32 @@ class ReshapingVecEnv(VecEnvWrapper):
     The heuristic sees raw observations. Under `VecNormalize`, rewards are reshaped first and normalised then, by
     the statistics that `VecNormalize` keeps of the original rewards.
 
-    :param observations: the raw observations that the environments show now
     :param normalization: the `VecNormalize` among the wrappers of `venv`, if any
-    :param begin: called before the first step, to move the guidance on; callbacks at a rollout's start still see
-        the iteration before
+    :param rollout_steps: steps of the rollout, over all environments: λ is that of the iteration which it completes
+    :param begin: called before the first step, when the guidance has moved to that iteration; returns the raw
+        observations that the environments show. Callbacks at a rollout's start still see the iteration before.
     """
 
     def __init__(
         self,
         venv: VecEnv,
         guidance: Guidance,
-        observations: Observations,
         normalization: VecNormalize | None,
-        begin: Callable[[], None],
+        rollout_steps: int,
+        begin: Callable[[], Observations],
     ) -> None:
         super().__init__(venv)
         self.guidance = guidance
-        self.observations = observations
         self.normalization = normalization
-        self.begin: Callable[[], None] | None = begin
+        self.steps_left = rollout_steps
+        self.begin = begin
+        self.observations: Observations | None = None
 
     def step_async(self, actions: NDArray[Any]) -> None:
         """Begin the step."""
-        if self.begin is not None:
-            self.begin()
-            self.begin = None
+        if self.observations is None:
+            self.guidance.advance(0, look_ahead=self.steps_left)
+            self.observations = self.begin()
         self.venv.step_async(actions)
 
     def reset(self) -> Any:
@@ -59,10 +60,13 @@ class ReshapingVecEnv(VecEnvWrapper):
         shown, rewards, dones, infos = self.venv.step_wait()
         following = self._raw(shown)
         truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos], dtype=bool)
-        terms = self.guidance.terms(
+        assert self.observations is not None
+        terms = self.guidance.arriving_terms(
             self.observations, self._with_terminal(following, dones, infos), dones.astype(bool) & ~truncated
         )
         self.observations = following
+        self.steps_left -= self.num_envs
+        self.guidance.advance(self.num_envs, look_ahead=self.steps_left)
         if self.normalization is not None:
             rewards = self.normalization.get_original_reward()
         rewards = self.guidance.reshape(rewards, terms)

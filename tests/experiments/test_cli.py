@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.experiments.conftest import SAC, repeating
 
+HURL = Path(sys.executable).with_name("hurl")
 HEURISTICS = """
 import numpy as np
 def upright(s): return 10 * s[:, 0]
@@ -31,7 +33,7 @@ def folder(tmp_path, small):
 
 
 def hurl(folder, *words, limit=""):
-    command = f"{limit} exec {sys.executable} -m hurl {' '.join(words)}"
+    command = f"{limit} exec {HURL} {' '.join(words)}"
     return subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=300)
 
 
@@ -100,21 +102,42 @@ def test_a_full_disk_loses_nothing(folder):
     assert repeating(folder / "here/metrics.csv") == repeating(folder / "alone/metrics.csv")
 
 
+def rows_of(metrics):
+    return len(repeating(metrics)) if metrics.exists() else 0
+
+
 def test_ten_kills_change_nothing(folder, small):
     small["algorithm"] = {"name": "sbx.SAC", "parameters": SAC}
-    small |= {"iterations": 40, "checkpoint_every": 3}
+    small |= {"iterations": 60, "checkpoint_every": 3, "updates_per_iteration": 200}
     (folder / "run.yaml").write_text(yaml.safe_dump(small))
-    command = [sys.executable, "-m", "hurl", "train", "run.yaml", "--out", "killed"]
+    command = [str(HURL), "train", "run.yaml", "--out", "killed"]
+    metrics = folder / "killed/metrics.csv"
     moments = random.Random(0)
+    seen = []
     for _ in range(10):
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(moments.uniform(3, 12))
+        while process.poll() is None and rows_of(metrics) < (seen[-1] if seen else 0) + moments.randint(1, 5):
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0, 0.1))
+        assert process.poll() is None, "it ended before it could be killed"
         process.send_signal(signal.SIGKILL)
         process.wait()
-    before = len(repeating(folder / "killed/metrics.csv"))
-    assert subprocess.run(command, cwd=folder, check=False, stdout=subprocess.DEVNULL).returncode == 0
+        seen.append(rows_of(metrics))
+    assert all(0 < rows < 60 for rows in seen)
+    assert hurl(folder, "train run.yaml --out killed").returncode == 0
     assert hurl(folder, "train run.yaml --out alone").returncode == 0
-    alone = repeating(folder / "alone/metrics.csv")
-    assert len(alone) == 40
-    assert before > 0
-    assert repeating(folder / "killed/metrics.csv") == alone
+    assert repeating(metrics) == repeating(folder / "alone/metrics.csv")
+    assert rows_of(metrics) == 60
+
+
+def test_interruption_from_the_keyboard_says_how_to_go_on(folder):
+    process = subprocess.Popen(
+        [str(HURL), "train", "run.yaml", "--out", "here", "--set", "iterations=100000"],
+        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while rows_of(folder / "here/metrics.csv") < 1:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command carries on" in errors

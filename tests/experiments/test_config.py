@@ -51,6 +51,11 @@ def test_constant_schedule():
     assert config.guidance.schedule.build(10) == ConstantSchedule(0.3)
 
 
+def test_omega_form_of_tanh():
+    config = load_config("sparse-reacher/hurl", ["guidance.schedule={lambda0: 0.3, omega: 0.1}"])
+    assert config.guidance.schedule.build(10) == TanhSchedule(0.3, omega=0.1)
+
+
 def test_yaml_round_trip(tmp_path):
     config = load_config("sparse-reacher/hurl", ["seed=4"])
     (tmp_path / "copy.yaml").write_text(config.to_yaml())
@@ -69,6 +74,8 @@ def test_yaml_round_trip(tmp_path):
         (["steps_per_iteration=10001"], "steps_per_iteration=10001 must be a multiple of environment.n_envs=20"),
         (["guidance.shaping=pbsr"], "guidance.shaping: .*'pbsr'"),
         (["environment={n_envs: 4}"], "the key 'environment.id' is missing"),
+        (["guidance.schedule={kind: constant, lambda0: 1, alpha: 2}"], "alpha=2.0 has no meaning for kind: constant"),
+        (["guidance.schedule={kind: linear, lambda0: 1, omega: 2}"], "omega=2.0 is for kind: tanh"),
         (["iterations"], "'iterations' is not of the form key=value"),
         (["iterations={"], "not YAML"),
     ],

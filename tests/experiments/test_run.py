@@ -1,12 +1,15 @@
 import json
+from copy import deepcopy
 
 import numpy as np
 import pytest
+import torch
 
 from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths
 from hurl.experiments.config import ConfigurationError, RunConfig
+from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder, RunFolderError
-from hurl.experiments.run import train
+from hurl.experiments.run import TrainingFailedError, train
 from tests.experiments.conftest import SAC, repeating
 
 CARTPOLE = {"environment": {"id": "CartPole-v1", "n_envs": 2}}
@@ -16,6 +19,10 @@ BASES = {
     "sb3.SAC, 3 steps": {"algorithm": {"name": "sb3.SAC", "parameters": SAC | {"n_steps": 3}}},
     "sb3.SAC, warm-up": {"algorithm": {"name": "sb3.SAC", "parameters": SAC | {"learning_starts": 250}}},
     "sb3.DQN": CARTPOLE | {"algorithm": {"name": "sb3.DQN", "parameters": {"buffer_size": 300, "learning_starts": 0}}},
+    "sb3.PPO, pbrs": CARTPOLE | {"algorithm": {"name": "sb3.PPO", "parameters": {"batch_size": 50}}},
+    "sb3.TD3, noise": {"algorithm": {"name": "sb3.TD3", "action_noise": 0.1, "parameters": SAC}},
+    "contrib.TQC": {},
+    "sb3.A2C": {"algorithm": {"name": "sb3.A2C", "parameters": {"n_steps": 10}}},
     "sb3.PPO": CARTPOLE | {"algorithm": {"name": "sb3.PPO", "parameters": {"batch_size": 50}}},
     "sbx.PPO": {"algorithm": {"name": "sbx.PPO", "parameters": {"batch_size": 50}}},
     "contrib.QRDQN, unguided": CARTPOLE
@@ -24,9 +31,11 @@ BASES = {
 
 
 def configure(small, base):
-    values = small | {"algorithm": {"name": base.split(",")[0], "parameters": SAC}} | BASES[base]
-    if base.endswith("PPO"):
+    values = deepcopy(small | {"algorithm": {"name": base.split(",")[0], "parameters": SAC}} | BASES[base])
+    if "PPO" in base or "A2C" in base:
         del values["updates_per_iteration"]
+    if base.endswith("pbrs"):
+        values["guidance"]["shaping"] = "pbrs"
     return RunConfig.model_validate(values)
 
 
@@ -109,6 +118,8 @@ def test_no_file_of_a_run_is_a_pickle(small, tmp_path):
         for file in (tmp_path / base).rglob("*.npz"):
             with np.load(file, allow_pickle=False) as arrays:
                 assert all(arrays[key].dtype != object for key in arrays)
+        for file in (tmp_path / base).rglob("*.pt"):
+            assert torch.load(file, weights_only=True)["parameters"]
 
 
 @pytest.mark.parametrize("base", ["sb3.SAC", "sbx.SAC"])
@@ -141,6 +152,56 @@ def test_a_damaged_replay_file_is_named(small, tmp_path):
         train(config, tmp_path)
 
 
+def test_a_run_that_failed_at_its_last_checkpoint_is_not_done(small, tmp_path):
+    config = RunConfig.model_validate(small)
+    train(config, tmp_path / "alone")
+    (tmp_path / "run/checkpoints").mkdir(parents=True)
+    (tmp_path / "run/config.yaml").write_text(config.to_yaml())
+    blocker = tmp_path / "run/checkpoints/.000005.part"
+    blocker.write_text("in the way: the folder of this name can't be made")
+    with pytest.raises(OSError, match="exists"):
+        train(config, tmp_path / "run")
+    assert len(RunFolder(tmp_path / "run").read_metrics()) == 5
+    blocker.unlink()
+    train(config, tmp_path / "run")
+    assert checkpoint_paths(RunFolder(tmp_path / "run"))[-1].name == "000005"
+    assert repeating(tmp_path / "run/metrics.csv") == repeating(tmp_path / "alone/metrics.csv")
+
+
+def test_damaged_metrics_are_named_with_the_remedy(small, tmp_path):
+    config = RunConfig.model_validate(small)
+    with pytest.raises(InterruptionError):
+        train(config, tmp_path, stop_after(4))
+    metrics = tmp_path / "metrics.csv"
+    whole = metrics.read_text()
+    metrics.write_text(whole[:-40])
+    with pytest.raises(RunFolderError, match=r"damaged in the line of iteration '4': remove that line"):
+        train(config, tmp_path)
+    metrics.write_text("".join(whole.splitlines(keepends=True)[:3]))
+    with pytest.raises(RunFolderError, match=r"has 2 of the 4 iterations.*remove the checkpoints after 2"):
+        train(config, tmp_path)
+    metrics.unlink()
+    with pytest.raises(RunFolderError, match=r"gamma is 0.95 there and 0.5 here"):
+        train(config.model_copy(update={"gamma": 0.5}), tmp_path)
+
+
+def test_diverged_weights_are_a_failure_of_the_run(small, tmp_path):
+    small["algorithm"]["parameters"]["learning_rate"] = 1e30
+    with pytest.raises(TrainingFailedError, match="training failed after iteration"):
+        train(RunConfig.model_validate(small | {"updates_per_iteration": 200}), tmp_path)
+
+
+def test_evaluation_needs_no_heuristic_and_heeds_its_seed(small, tmp_path):
+    train(RunConfig.model_validate(small), tmp_path)
+    text = (tmp_path / "config.yaml").read_text()
+    (tmp_path / "config.yaml").write_text(text.replace("tests.experiments.pendulum:upright", "gone:upright"))
+    first, second, again = (
+        evaluate_checkpoint(find_checkpoint(tmp_path), episodes=3, seed=seed).returns for seed in (0, 1, 0)
+    )
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(first, again)
+
+
 def test_a_folder_of_another_configuration_is_refused(small, tmp_path):
     config = RunConfig.model_validate(small)
     before = train(config, tmp_path / "run")
@@ -170,6 +231,14 @@ def test_one_process_at_a_time(small, tmp_path):
         ({"algorithm": {"name": "SAC"}}, "must begin with one of sb3, contrib, sbx and a dot"),
         ({"algorithm": {"name": "sb3.SAC", "parameters": {"batchsize": 3}}}, "no parameter 'batchsize'; did you mean"),
         ({"algorithm": {"name": "sb3.SAC", "parameters": {"gamma": 0.3}}}, "set 'gamma' at the top"),
+        ({"algorithm": {"name": "sb3.SAC", "parameters": {"use_sde": True}}}, "'use_sde' could not be resumed exactly"),
+        ({"algorithm": {"name": "sb3.SAC", "parameters": {"train_freq": 7}}}, "sets 'train_freq' already"),
+        (
+            {"algorithm": {"name": "sb3.PPO", "parameters": {"n_steps": 200}}, "updates_per_iteration": None},
+            "n_steps=200 must divide .* = 50",
+        ),
+        ({"algorithm": {"name": "sb3.SAC", "parameters": {"learning_rate": "fast"}}}, "can't be built"),
+        ({"environment": {"id": "Pendulum-v1", "n_envs": 2, "options": {"gravity": 3}}}, "can't be built.*gravity"),
         ({"algorithm": {"name": "sb3.PPO"}}, "updates_per_iteration is for off-policy algorithms"),
         (
             {"algorithm": {"name": "sb3.SAC", "parameters": {"policy_kwargs": {"activation_fn": "tan"}}}},

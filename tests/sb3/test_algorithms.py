@@ -5,6 +5,7 @@ import pytest
 import sb3_contrib
 import sbx
 import stable_baselines3 as sb3
+from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.logger import configure
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -149,5 +150,25 @@ def test_what_cannot_be_guided_is_refused(algorithm, message):
 def test_guidance_must_be_given(walk):
     with pytest.raises(TypeError, match="GuidedSAC needs guidance="):
         hurl.guided(sb3.SAC)("MlpPolicy", walk())
-    with pytest.raises(TypeError, match=r"guidance must be a hurl\.Guidance"):
-        hurl.guided(sb3.DQN)("MlpPolicy", walk(action="discrete"), guidance=heuristic, gamma=GAMMA)
+    for algorithm in (sb3.DQN, sb3.PPO):
+        with pytest.raises(TypeError, match=r"guidance must be a hurl\.Guidance"):
+            hurl.guided(algorithm)("MlpPolicy", walk(action="discrete"), guidance=heuristic)
+
+
+def test_a_buffer_put_in_by_hand_is_guided(walk):
+    model = build("sb3.SAC", walk).learn(30)
+    other = build("sb3.SAC", walk).learn(20)
+    model.replay_buffer = sb3.SAC("MlpPolicy", walk(), **OFF_POLICY).learn(20).replay_buffer
+    model.learn(10)
+    assert model.guidance.steps == 40
+    assert model.replay_buffer.rewards.shape == (500, 1)
+    model.replay_buffer = other.replay_buffer
+    model.learn(10)
+    assert (model.guidance.steps, other.guidance.steps) == (50, 20)
+
+
+def test_a_model_saved_in_the_middle_of_a_rollout_keeps_the_true_count(walk, tmp_path):
+    model = build("sb3.PPO", walk)
+    model.learn(60, callback=CheckpointCallback(10, str(tmp_path), name_prefix="model"))
+    loaded = hurl.guided(sb3.PPO).load(tmp_path / "model_30_steps")
+    assert (loaded.num_timesteps, loaded.guidance.steps, loaded.guidance.iteration) == (30, 30, 2)

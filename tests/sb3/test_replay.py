@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from stable_baselines3 import SAC, HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import hurl
 from tests.sb3.conftest import GAMMA, LENGTH, ByHand, heuristic
@@ -115,8 +115,6 @@ def test_cache_costs_four_bytes_a_transition(walk):
 def test_her_recomputes_h_for_relabelled_goals(shaping, normalize):
     def misses(observations):
         return -10.0 * np.abs(observations["achieved_goal"] - observations["desired_goal"]).sum(axis=1)
-
-    from stable_baselines3.common.vec_env import DummyVecEnv
 
     env = DummyVecEnv([lambda: BitFlippingEnv(n_bits=6, continuous=True, max_steps=6)])
     if normalize:

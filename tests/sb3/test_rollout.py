@@ -1,10 +1,11 @@
+import gymnasium as gym
 import numpy as np
 import pytest
 import sbx
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
 import hurl
 from tests.sb3.conftest import GAMMA, LENGTH, ByHand, heuristic
@@ -109,3 +110,17 @@ def test_a_stopped_rollout_counts_only_the_steps_taken(walk):
     model = hurl.guided(PPO)("MlpPolicy", walk(), guidance=guidance, n_steps=16, batch_size=16)
     model.learn(100, callback=Stop())
     assert model.guidance.steps == model.num_timesteps == 5
+
+
+@pytest.mark.parametrize("lambda_", [0.5, 1.0])
+def test_integer_rewards_of_subprocesses_are_reshaped(lambda_):
+    guidance = hurl.Guidance(lambda s: np.full(len(s), 0.5), hurl.ConstantSchedule(lambda_), gamma=GAMMA)
+    env = SubprocVecEnv([lambda: gym.make("Taxi-v3")] * 2)
+    try:
+        model = hurl.guided(PPO)("MlpPolicy", env, guidance=guidance, n_steps=8, batch_size=8)
+        keep = Keep()
+        model.learn(16, callback=keep)
+    finally:
+        env.close()
+    raw = keep.kept["rewards"] - (1 - lambda_) * GAMMA * 0.5
+    assert set(np.round(raw.ravel(), 4)) <= {-1.0, -10.0}
