@@ -1,0 +1,440 @@
+"""Heuristics from a batch of transitions: pessimistic ones, and those that they are to be compared with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from hurl.tabular.mdp import FiniteMDP, Floats, empirical_mdp
+from hurl.tabular.solve import bellman, optimal
+
+__all__ = [
+    "Batch",
+    "BatchHeuristic",
+    "PessimismCheck",
+    "Simulator",
+    "absorbing_values",
+    "monte_carlo_values",
+    "naive_values",
+    "pessimistic_values",
+    "sample_batch",
+]
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# Differences up to this size, relative to the values, are rounding.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """n transitions of a finite MDP, in the order in which they happened; arrays of shape (n,).
+
+    A terminal state is worth nothing, and nobody acts in it: transitions that end an episode in a state that is
+    otherwise lived in (Taxi-v3 has some) need a next state of their own, as `mdp_from_gymnasium` gives them.
+
+    :param states: s
+    :param actions: a
+    :param rewards: r
+    :param next_states: s'
+    :param terminated: whether s' is terminal
+    :param truncated: whether the episode was cut off after the transition, although s' is not terminal
+    :param n_states: S, all states of the MDP
+    :param n_actions: A, all actions of the MDP
+    """
+
+    states: Integers
+    actions: Integers
+    rewards: Floats
+    next_states: Integers
+    terminated: Flags
+    truncated: Flags
+    n_states: int
+    n_actions: int
+
+    def __post_init__(self) -> None:
+        for name in ("states", "actions", "next_states"):
+            object.__setattr__(self, name, _as_indices(name, getattr(self, name)))
+        object.__setattr__(self, "rewards", np.asarray(self.rewards, np.float64))
+        for name in ("terminated", "truncated"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), bool))
+        self._check_shapes()
+        _check_below("states", self.states, self.n_states)
+        _check_below("next_states", self.next_states, self.n_states)
+        _check_below("actions", self.actions, self.n_actions)
+        if not np.isfinite(self.rewards).all():
+            raise ValueError(f"rewards must be finite, got {self.rewards[~np.isfinite(self.rewards)][0]}")
+        lived_in = np.intersect1d(self.next_states[self.terminated], self.states)
+        if lived_in.size:
+            raise ValueError(f"state {lived_in[0]} is terminal in one transition and acted in in another")
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __repr__(self) -> str:
+        seen = int((self.counts > 0).sum())
+        return (
+            f"Batch({len(self)} transitions, {int(self.ends.sum())} episodes, "
+            f"{seen} of {self.counts.size} pairs of {self.n_states} states and {self.n_actions} actions)"
+        )
+
+    @property
+    def counts(self) -> Integers:
+        """n(s, a): how often each pair was tried, shape (S, A)."""
+        pairs = self.states * self.n_actions + self.actions
+        return np.bincount(pairs, minlength=self.n_states * self.n_actions).reshape(self.n_states, self.n_actions)
+
+    @property
+    def ends(self) -> Flags:
+        """Whether each transition is the last of its episode, shape (n,); that of the batch always is."""
+        ends = self.terminated | self.truncated
+        ends[-1] = True
+        return ends
+
+    @property
+    def terminal(self) -> Flags:
+        """Which states the batch knows to be terminal, shape (S,)."""
+        terminal = np.zeros(self.n_states, bool)
+        terminal[self.next_states[self.terminated]] = True
+        return terminal
+
+    def _check_shapes(self) -> None:
+        columns = {field.name: getattr(self, field.name) for field in fields(self)[:6]}
+        for name, column in columns.items():
+            if column.shape != (self.states.size,) or not column.size:
+                raise ValueError(
+                    f"the columns of a batch have one length, at least 1: states {self.states.shape}, "
+                    f"{name} {column.shape}"
+                )
+
+
+@dataclass(frozen=True)
+class PessimismCheck:
+    """How far Q ≤ B h holds in a true MDP.
+
+    :param share: the share of pairs (s, a) for which it does
+    :param largest_violation: max(0, max_{s,a} Q(s, a) − (B h)(s, a))
+    """
+
+    share: float
+    largest_violation: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether it holds for every pair."""
+        return self.share == 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class BatchHeuristic:
+    """A heuristic h(s) = Q(s, π') that was planned in the model of a batch.
+
+    :param h: shape (S,)
+    :param q: Q, shape (S, A)
+    :param policy: π', the actions that are greedy for Q, shape (S,)
+    """
+
+    h: Floats
+    q: Floats
+    policy: Integers
+
+    def __repr__(self) -> str:
+        return f"BatchHeuristic({self.h.size} states, h from {self.h.min():.4g} to {self.h.max():.4g})"
+
+    def pessimism(self, mdp: FiniteMDP) -> PessimismCheck:
+        """Compare Q with B h in the true MDP: where Q ≤ B h, h is improvable and h ≤ V^π'.
+
+        Source: `th:bellman pessimism and improvable heuristic`. For a heuristic from data this is a matter of
+        probability, so that it is reported rather than demanded.
+        """
+        if self.q.shape != mdp.rewards.shape:
+            raise ValueError(f"the heuristic is for pairs of shape {self.q.shape}, the MDP has {mdp.rewards.shape}")
+        excess = self.q - bellman(mdp, self.h)
+        rounding = ROUNDING * max(1.0, float(np.abs(self.q).max()))
+        return PessimismCheck(float((excess <= rounding).mean()), max(0.0, float(excess.max())))
+
+
+def pessimistic_values(
+    batch: Batch,
+    *,
+    gamma: float,
+    reward_range: tuple[float, float],
+    failure_probability: float = 0.1,
+    bonus_scale: float = 1.0,
+) -> BatchHeuristic:
+    """Pessimistic value iteration: plan in the model of the batch, less a bonus for what is uncertain in it.
+
+        Q(s, a) = max(v_low, r̂(s, a) + γ·Ê_{s'|s,a}[h(s')] − b(s, a))        h(s) = max_a Q(s, a)
+        b(s, a) = scale·(v_high − v_low)·√(ln(S·A·N/δ) / (2·n(s, a)))
+
+    with v_low = low/(1 − γ), v_high = high/(1 − γ) and N transitions in the batch, n(s, a) of them from (s, a);
+    pairs that it does not hold have Q = v_low. At scale 1, b is Hoeffding's bound for a fixed h. As h comes from the
+    same data, the proof needs the bound for all h at once: at
+
+        scale = √(1 + S·ln 2 / ln(S·A·N/δ))
+
+    Q ≤ B h holds with probability at least 1 − δ, whatever policy gathered the data. That is careful; in practice
+    much smaller scales already hold, and give larger h. Source: Jin et al. (2021), Is Pessimism Provably Efficient
+    for Offline RL?, in discounted form.
+
+    :param gamma: γ ∈ [0, 1)
+    :param reward_range: low and high, between which all rewards of the MDP lie; a terminal state pays 0
+    :param failure_probability: δ ∈ (0, 1)
+    :param bonus_scale: scale ≥ 0
+    """
+    if not 0.0 < failure_probability < 1.0:
+        raise ValueError(f"failure_probability must lie in (0, 1), got {failure_probability!r}")
+    if not 0.0 <= bonus_scale < math.inf:
+        raise ValueError(f"bonus_scale must be a number of at least 0, got {bonus_scale!r}")
+    lowest, highest = _value_range(batch, gamma, reward_range)
+    counts = batch.counts
+    logarithm = math.log(counts.size * len(batch) / failure_probability)
+    width = np.sqrt(logarithm / (2.0 * np.maximum(counts, 1)))
+    bonus = bonus_scale * (highest - lowest) * width
+    return _plan(batch, gamma, minimum_count=1, bonus=bonus, unsupported=lowest, lowest=lowest)
+
+
+def absorbing_values(
+    batch: Batch, *, gamma: float, reward_range: tuple[float, float], minimum_count: int
+) -> BatchHeuristic:
+    """Plan in the model of the batch, in which pairs without enough support lead to the worst there is.
+
+        Q(s, a) = r̂(s, a) + γ·Ê_{s'|s,a}[h(s')]   where n(s, a) ≥ m,   else v_low        h(s) = max_a Q(s, a)
+
+    with v_low = low/(1 − γ). Where the MDP is deterministic, Q ≤ B h holds at any m ≥ 1; else up to the error of
+    means of m samples. Source: Liu et al. (2020), Provably Good Batch Reinforcement Learning Without Great
+    Exploration.
+
+    :param gamma: γ ∈ [0, 1)
+    :param reward_range: low and high, between which all rewards of the MDP lie; a terminal state pays 0
+    :param minimum_count: m ≥ 1
+    """
+    if minimum_count < 1:
+        raise ValueError(f"minimum_count must be at least 1, got {minimum_count!r}")
+    lowest, _ = _value_range(batch, gamma, reward_range)
+    return _plan(batch, gamma, minimum_count=minimum_count, bonus=0.0, unsupported=lowest, lowest=lowest)
+
+
+def naive_values(batch: Batch, *, gamma: float) -> BatchHeuristic:
+    """Empirical value iteration: believe the model of the batch.
+
+        Q(s, a) = r̂(s, a) + γ·Ê_{s'|s,a}[h(s')]   where n(s, a) ≥ 1,   else 0        h(s) = max_a Q(s, a)
+
+    It overestimates in two ways: the maximum prefers what the noise has flattered, and the 0 of unseen pairs, the
+    value that learning commonly starts from, is above the truth where rewards are costs.
+
+    :param gamma: γ ∈ [0, 1)
+    """
+    _check_gamma(gamma)
+    lowest = min(0.0, float(batch.rewards.min())) / (1.0 - gamma)  # no value in the model is below this
+    return _plan(batch, gamma, minimum_count=1, bonus=0.0, unsupported=0.0, lowest=lowest)
+
+
+def monte_carlo_values(batch: Batch, *, gamma: float) -> Floats:
+    """Mean discounted return of the visits of each state, shape (S,).
+
+        G_t = r_t + γ·G_{t+1} within an episode        h(s) = mean of G_t over all t with s_t = s
+
+    It estimates the value of the policy that gathered the data. What a time limit cut off counts as 0, and so do
+    states without visits.
+
+    :param gamma: γ ∈ [0, 1)
+    """
+    _check_gamma(gamma)
+    ends = batch.ends
+    broken = np.flatnonzero(~ends[:-1] & (batch.next_states[:-1] != batch.states[1:]))
+    if broken.size:
+        raise ValueError(f"transition {broken[0]} neither ends its episode nor leads to the state of the next one")
+    returns = np.empty(len(batch))
+    following = 0.0
+    for t in range(len(batch) - 1, -1, -1):
+        following = returns[t] = batch.rewards[t] + (0.0 if ends[t] else gamma * following)
+    visits = np.bincount(batch.states, minlength=batch.n_states)
+    totals = np.bincount(batch.states, weights=returns, minlength=batch.n_states)
+    means: Floats = totals / np.maximum(visits, 1)
+    return means
+
+
+class Simulator:
+    """Draws from a finite MDP for many runs at once, by inverting cumulative probabilities.
+
+    :param mdp: dense or sparse
+    """
+
+    def __init__(self, mdp: FiniteMDP) -> None:
+        matrix = sparse.csr_array(mdp.matrix, copy=True)
+        matrix.eliminate_zeros()
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        summed = np.cumsum(matrix.data)
+        # Row i holds the numbers from i to i + 1, so that one sorted array serves all rows.
+        before = np.concatenate([[0.0], summed])[matrix.indptr[:-1]]
+        self._cumulative = rows + (summed - before[rows])
+        self._last = matrix.indptr[1:] - 1
+        self._successors = matrix.indices.astype(np.int64)
+        self._initial = np.cumsum(mdp.initial)
+        self._last_initial = int(np.flatnonzero(mdp.initial)[-1])
+        self._n_actions = mdp.n_actions
+        self.terminal = _terminal_states(mdp)
+
+    def start(self, uniforms: Floats) -> Integers:
+        """Return s ∼ d0 for each number in [0, 1)."""
+        drawn = np.searchsorted(self._initial, uniforms, side="right")
+        return np.minimum(drawn, self._last_initial)
+
+    def step(self, states: Integers, actions: Integers, uniforms: Floats) -> Integers:
+        """Return s' ∼ P(· | s, a) for each pair, by a number in [0, 1)."""
+        rows = states * self._n_actions + actions
+        drawn = np.searchsorted(self._cumulative, rows + uniforms, side="right")
+        following: Integers = self._successors[np.minimum(drawn, self._last[rows])]
+        return following
+
+
+def sample_batch(
+    mdp: FiniteMDP, policy: NDArray[Any], n_transitions: int, rng: np.random.Generator, *, horizon: int
+) -> Batch:
+    """Follow a policy from d0 for as many episodes as give `n_transitions`, and return these.
+
+    An episode terminates in a state that no action leaves and that pays nothing; an absorbing state that pays is
+    lived in until the time limit, like any other.
+
+    :param policy: actions, shape (S,), or probabilities, shape (S, A)
+    :param rng: where all randomness comes from
+    :param horizon: the time limit, the most steps of an episode
+    """
+    for name, value in (("n_transitions", n_transitions), ("horizon", horizon)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value!r}")
+    probabilities = _as_probabilities(mdp, policy)
+    simulator = Simulator(mdp)
+    if simulator.terminal[mdp.initial > 0].all():
+        raise ValueError("every initial state is terminal: there is no transition to sample")
+    pieces: list[tuple[NDArray[Any], ...]] = []
+    collected = episodes = 0
+    while collected < n_transitions:
+        # As many episodes as the mean length so far asks for; at first, as if none ended early.
+        mean_length = collected / episodes if collected else horizon
+        more = math.ceil((n_transitions - collected) / mean_length)
+        pieces.append(_episodes(simulator, probabilities, more, horizon, rng))
+        collected += len(pieces[-1][0])
+        episodes += more
+    states, actions, following, truncated = (
+        np.concatenate(column)[:n_transitions] for column in zip(*pieces, strict=True)
+    )
+    terminated = simulator.terminal[following]
+    truncated[-1] |= not terminated[-1]
+    rewards = mdp.rewards[states, actions]
+    return Batch(states, actions, rewards, following, terminated, truncated, mdp.n_states, mdp.n_actions)
+
+
+def _episodes(
+    simulator: Simulator, probabilities: Floats, episodes: int, horizon: int, rng: np.random.Generator
+) -> tuple[NDArray[Any], ...]:
+    """Roll episodes out side by side: states, actions, next states and cut-offs, one episode after the other."""
+    cumulative = np.cumsum(probabilities, axis=1)
+    cumulative /= cumulative[:, -1:]
+    running, states = np.arange(episodes), simulator.start(rng.random(episodes))
+    steps: list[tuple[NDArray[Any], ...]] = []
+    for step in range(1, horizon + 1):
+        alive = ~simulator.terminal[states]
+        running, states = running[alive], states[alive]
+        if not states.size:
+            break
+        actions = (cumulative[states] <= rng.random((states.size, 1))).sum(axis=1)
+        following = simulator.step(states, actions, rng.random(states.size))
+        cut_off = ~simulator.terminal[following] & (step == horizon)
+        steps.append((running, states, actions, following, cut_off))
+        states = following
+    if not steps:
+        return tuple(np.empty(0, kind) for kind in (np.int64, np.int64, np.int64, np.bool_))
+    order = np.argsort(np.concatenate([columns[0] for columns in steps]), kind="stable")
+    return tuple(np.concatenate(column)[order] for column in list(zip(*steps, strict=True))[1:])
+
+
+def _plan(
+    batch: Batch, gamma: float, *, minimum_count: int, bonus: float | Floats, unsupported: float, lowest: float
+) -> BatchHeuristic:
+    """Solve Q = max(lowest, r̂ − b + γ·Ê[max Q]) for the pairs with support; the others have the value `unsupported`."""
+    counts = batch.counts
+    supported = counts >= minimum_count
+    model = _model(batch, gamma, supported[batch.states, batch.actions])
+    # The model leads from pairs without support to its absorbing state, the last, so that their reward is their value.
+    rewards = np.where(supported, model.rewards[:-1] - bonus, unsupported)
+    rewards[batch.terminal] = 0.0
+    planned = FiniteMDP(model.transitions, np.vstack([rewards, model.rewards[-1:]]), gamma, model.initial)
+    values = optimal(_with_giving_up(planned, lowest)).values
+    q = np.maximum(bellman(planned, values)[:-1], lowest)
+    return BatchHeuristic(q.max(axis=1), q, np.argmax(q, axis=1))
+
+
+def _model(batch: Batch, gamma: float, kept: Flags) -> FiniteMDP:
+    """Return the maximum-likelihood MDP of these transitions, with one absorbing state more behind terminal ones."""
+    columns = (batch.states, batch.actions, batch.rewards, batch.next_states, batch.terminated)
+    return empirical_mdp(
+        *(column[kept] for column in columns),
+        n_states=batch.n_states,
+        n_actions=batch.n_actions,
+        gamma=gamma,
+        initial=np.full(batch.n_states, 1.0 / batch.n_states),
+    )
+
+
+def _with_giving_up(mdp: FiniteMDP, worth: float) -> FiniteMDP:
+    """Add an action that earns `worth` and leads to the absorbing last state, so that no other value is below it."""
+    assert isinstance(mdp.transitions, tuple)
+    size = mdp.n_states
+    to_last = sparse.csr_array((np.ones(size), (np.arange(size), np.full(size, size - 1))), shape=(size, size))
+    rewards = np.append(np.full(size - 1, worth), 0.0)
+    return FiniteMDP([*mdp.transitions, to_last], np.column_stack([mdp.rewards, rewards]), mdp.gamma, mdp.initial)
+
+
+def _value_range(batch: Batch, gamma: float, reward_range: tuple[float, float]) -> tuple[float, float]:
+    """v_low and v_high; refuse a range that the batch contradicts."""
+    low, high = reward_range
+    if not -math.inf < low <= high < math.inf:
+        raise ValueError(f"reward_range must be two finite numbers, the smaller first, got {reward_range!r}")
+    _check_gamma(gamma)
+    paid = np.append(batch.rewards, 0.0) if batch.terminated.any() else batch.rewards
+    if paid.min() < low or paid.max() > high:
+        raise ValueError(
+            f"the batch has rewards from {paid.min()} to {paid.max()}, outside reward_range {reward_range!r}"
+        )
+    return low / (1.0 - gamma), high / (1.0 - gamma)
+
+
+def _check_gamma(gamma: float) -> None:
+    if not 0.0 <= gamma < 1.0:
+        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
+
+
+def _terminal_states(mdp: FiniteMDP) -> Flags:
+    """Which states no action leaves, and none pays in, shape (S,)."""
+    if isinstance(mdp.transitions, tuple):
+        stay = np.stack([matrix.diagonal() for matrix in mdp.transitions], axis=1)
+    else:
+        stay = np.einsum("sas->sa", mdp.transitions)
+    terminal: Flags = ((stay >= 1.0 - ROUNDING) & (mdp.rewards == 0.0)).all(axis=1)
+    return terminal
+
+
+def _as_probabilities(mdp: FiniteMDP, policy: NDArray[Any]) -> Floats:
+    policy = mdp.check_policy(policy)
+    return policy if policy.ndim == 2 else np.eye(mdp.n_actions)[policy]
+
+
+def _as_indices(name: str, values: NDArray[Any]) -> Integers:
+    values = np.asarray(values)
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be integers, got {values.dtype}")
+    return values.astype(np.int64)
+
+
+def _check_below(name: str, values: Integers, limit: int) -> None:
+    wrong = values[(values < 0) | (values >= limit)]
+    if wrong.size:
+        raise ValueError(f"{name} must lie in 0…{limit - 1}, got {wrong[0]}")
