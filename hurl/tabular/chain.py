@@ -127,7 +127,7 @@ def _draw_values(axes: Any, figure: ChainFigure) -> None:
     _draw_cells(axes, rows, "(a) values")
     for row, numbers in enumerate(rows.values()):
         for column, value in enumerate(numbers):
-            axes.text(column + 1, row, f"{value + 0.0:.2f}", ha="center", va="center", fontsize=7)
+            axes.text(column + 1, row, f"{round(value, 2) + 0.0:.2f}", ha="center", va="center", fontsize=7)
 
 
 def _draw_policies(axes: Any, figure: ChainFigure) -> None:
