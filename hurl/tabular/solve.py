@@ -136,9 +136,8 @@ def _policy_iteration(mdp: FiniteMDP) -> Solution:
 
 
 def _modified_policy_iteration(mdp: FiniteMDP, tolerance: float) -> Solution:
-    policy = np.argmax(mdp.rewards, axis=1)
-    transitions, rewards = mdp.under(policy)
-    values = rewards
+    values, policy = mdp.rewards.max(axis=1), np.argmax(mdp.rewards, axis=1)
+    transitions: Matrix = None
     factor = mdp.gamma / (1.0 - mdp.gamma)
     solved = False
     sweeps = 0
@@ -155,11 +154,11 @@ def _modified_policy_iteration(mdp: FiniteMDP, tolerance: float) -> Solution:
         # After 40/(1−γ) sweeps value iteration alone would leave nothing but rounding: γⁿ < e⁻⁴⁰.
         if error <= allowed or (solved and not changed) or sweeps > 40.0 / (1.0 - mdp.gamma):
             return Solution(best + middle, policy, error + rounding, sweeps)
-        if changed:
+        if changed or transitions is None:
             transitions, rewards = mdp.under(policy)
         # The less of a policy changes, the better it is evaluated: to the end when it stays, and exactly where it mixes
         # too slowly for sweeps.
-        goal = max(allowed / factor, 0.1 * changed * (high - low))
+        goal = max(allowed / factor, changed * (high - low))
         values, reached = _sweep(transitions, mdp.gamma, rewards, best, goal)
         solved = not (changed or reached)
         if solved:
@@ -210,7 +209,7 @@ def _solve(transitions: Matrix, gamma: float, right: Floats) -> Floats:
     if transitions.nnz > size:  # a deterministic chain has factors as sparse as itself
         solution, left = np.zeros(size), right
         for _ in range(3):  # the second and third solve for what is left over
-            correction, failed = gmres(system, left, rtol=1e-8, atol=0.0, restart=100, maxiter=2)
+            correction, failed = gmres(system, left, rtol=1e-8, atol=0.0, restart=100, maxiter=3)
             solution += correction
             left = right - system @ solution
             largest = max(np.abs(right).max(), np.abs(solution).max())

@@ -129,17 +129,13 @@ def value_iteration(model: dict, gamma: float) -> np.ndarray:
     """V* from Gymnasium's own model, state by state."""
     values = np.zeros(len(model))
     while True:
-        updated = np.array(
-            [
-                max(
-                    sum(
-                        p * (reward + gamma * (not done) * values[following]) for p, following, reward, done in outcomes
-                    )
-                    for outcomes in by_action.values()
-                )
-                for by_action in model.values()
+        updated = np.zeros(len(model))
+        for state, actions in model.items():
+            backups = [
+                sum(p * (reward + gamma * (not done) * values[following]) for p, following, reward, done in outcomes)
+                for outcomes in actions.values()
             ]
-        )
+            updated[state] = max(backups)
         if np.abs(updated - values).max() < 1e-12:
             return updated
         values = updated
