@@ -136,6 +136,7 @@ def test_interruption_from_the_keyboard_says_how_to_go_on(folder):
         cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     while rows_of(folder / "here/metrics.csv") < 1:
+        assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
