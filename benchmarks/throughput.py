@@ -5,7 +5,7 @@ turns, there and back in each, so that whatever else the machine does meets them
 ratios within the turns. λ is 1: guidance does all of its work, and the guided agent stays the unguided one bit for
 bit, so that both meet the same episodes.
 
-    python benchmarks/throughput.py --repeats 9
+    python benchmarks/throughput.py --repeats 11
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def save(picture: Figure, name: str, axes: tuple[Any, ...]) -> None:
     """Finish and write a picture."""
     for panel in axes:
         panel.grid(alpha=0.3)
-        panel.legend(frameon=False, fontsize=9)
+        panel.legend(fontsize=9, framealpha=0.8)
     picture.savefig(FOLDER / name, dpi=120)
 
 

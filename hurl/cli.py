@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hurl.experiments.config import load_config, preset_names
+from hurl.experiments.config import load_config, preset_description, preset_names
 from hurl.experiments.folder import Row, RunFolder
 from hurl.experiments.process import prepare_process
 
@@ -57,7 +57,10 @@ def train(
 ) -> None:
     """Train an agent; the same command carries on where a stopped run left off."""
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
-    name = Path(source).stem if source.endswith((".yaml", ".yml")) else source
+    name = source
+    if source.endswith((".yaml", ".yml")):
+        name = Path(source).stem
+        sys.path.insert(0, str(Path(source).resolve().parent))  # a heuristic beside the file is found
     folder = out or Path("runs") / name / f"seed-{config.seed}"
     prepare_process(config.threads)
     from hurl.experiments.run import train as run
@@ -124,7 +127,7 @@ def demo(
         results, picture = run_demo(out, seeds, jobs, bars.refresh)
     table = Table(title=f"Return on Sparse-Reacher, {seeds} seeds (0 is perfect, -500 is never at the goal)")
     table.add_column("algorithm")
-    for heading in (f"last {LAST_ITERATIONS} iterations, median", "worst seed", "best seed", "whole run, median"):
+    for heading in (f"last {LAST_ITERATIONS}, median", "worst seed", "best seed", "whole run, median"):
         table.add_column(heading, justify="right")
     for result in results:
         values = (result.final, result.worst, result.best, result.mean)
@@ -161,7 +164,7 @@ def chain(
 def presets() -> None:
     """List the presets that `hurl train` knows."""
     for name in preset_names():
-        console.print(name)
+        console.print(f"[bold]{name:<22}[/bold] {preset_description(name)}", highlight=False)
 
 
 class RunProgress:

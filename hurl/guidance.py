@@ -135,6 +135,7 @@ class Guidance:
         self.steps_per_iteration = steps_per_iteration
         self.shaping = shaping
         self.statistics = HeuristicStatistics()
+        self._statistics_read = False
         self.steps = self.iteration = 0
         self.lambda_ = 1.0
         self.advance(0)
@@ -205,6 +206,11 @@ class Guidance:
             "observations: return finite values, within the range of 32-bit floats"
         )
 
+    def read_statistics(self) -> HeuristicStatistics:
+        """Return the statistics of h; they begin anew with what arrives next."""
+        self._statistics_read = True
+        return self.statistics
+
     def terms(
         self, observations: Observations, next_observations: Observations, terminated: NDArray[Any]
     ) -> NDArray[np.float32]:
@@ -216,6 +222,8 @@ class Guidance:
     ) -> NDArray[np.float32]:
         """Return `terms` of transitions that arrive from the environments, and take their h(s') into the statistics."""
         values, next_values = self._values(observations, next_observations)
+        if self._statistics_read:
+            self.statistics, self._statistics_read = HeuristicStatistics(), False
         self.statistics.add(next_values)
         return self._terms(values, next_values, terminated)
 

@@ -1,6 +1,8 @@
 """EnvPool's environments as a Stable-Baselines3 vector environment."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import gymnasium as gym
@@ -18,6 +20,14 @@ def single_precision(space: gym.Space[Any]) -> gym.Space[Any]:
     if isinstance(space, spaces.Box) and space.dtype == np.float64:
         return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
     return space
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide that EnvPool hands Gymnasium float64 bounds for float32 spaces: nothing that a user could change."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32")
+        yield
 
 
 class EnvPoolVecEnv(VecEnv):
@@ -52,7 +62,8 @@ class EnvPoolVecEnv(VecEnv):
             # Where OpenGL is missing, EnvPool's renderer ends the whole process.
             raise ValueError(f"{env_id} cannot be rendered through EnvPool; Gymnasium's form of it can.")
         if max_episode_steps is None:
-            max_episode_steps = int(envpool.make_spec(env_id).config.max_episode_steps)
+            with _quiet():
+                max_episode_steps = int(envpool.make_spec(env_id).config.max_episode_steps)
         self.env_id = env_id
         self.max_episode_steps = max_episode_steps
         # At its own time limit EnvPool reports every episode as truncated, also one that terminates in that very step.
@@ -69,9 +80,7 @@ class EnvPoolVecEnv(VecEnv):
             **options,
         }
         self._pool = self._make_pool(seed, n_envs)
-        with warnings.catch_warnings():
-            # EnvPool hands Gymnasium float64 bounds for its float32 spaces: true, and nothing that a user could change.
-            warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32")
+        with _quiet():
             observation_space, action_space = self._pool.observation_space, self._pool.action_space
         for space in (observation_space, action_space):
             if isinstance(space, (spaces.Dict, spaces.Tuple)):
@@ -84,7 +93,8 @@ class EnvPoolVecEnv(VecEnv):
         # EnvPool takes 32-bit signed seeds, Stable-Baselines3 draws unsigned ones.
         seed %= np.iinfo(np.int32).max - n_envs
         try:
-            return envpool.make(self.env_id, env_type="gymnasium", seed=seed, **self._make_arguments)
+            with _quiet():
+                return envpool.make(self.env_id, env_type="gymnasium", seed=seed, **self._make_arguments)
         except TypeError as error:
             raise TypeError(f"EnvPool's {self.env_id} does not take these options: {error}.") from error
 

@@ -24,6 +24,7 @@ __all__ = [
     "ScheduleConfig",
     "load_config",
     "nearest",
+    "preset_description",
     "preset_names",
 ]
 
@@ -154,6 +155,11 @@ def preset_names() -> list[str]:
     return names
 
 
+def preset_description(name: str) -> str:
+    """Return what a preset says of itself."""
+    return str(_read_preset(name)["description"])
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean …?` with the nearest of some names, or nothing where none is near."""
     found = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
@@ -171,12 +177,15 @@ def _read_source(source: str) -> dict[str, Any]:
     if source not in preset_names():
         hint = nearest(source, preset_names()) or f"; the presets are {', '.join(preset_names())}"
         raise ConfigurationError(f"there is no preset {source!r}{hint}")
-    name, variant = source.split("/")
-    file = resources.files("hurl.experiments").joinpath("presets", f"{name}.yaml")
-    preset = parse_yaml(file.read_text("utf-8"), file.name)
-    variants = preset.pop("variants")
+    preset = _read_preset(source)
+    variant = preset.pop("variants")[source.split("/")[1]]
     preset.pop("description")
-    return _merge(preset, variants[variant])
+    return _merge(preset, variant)
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    file = resources.files("hurl.experiments").joinpath("presets", f"{name.split('/')[0]}.yaml")
+    return parse_yaml(file.read_text("utf-8"), file.name)
 
 
 class _Loader(yaml.SafeLoader):

@@ -15,7 +15,7 @@ from hurl.experiments.plots import plot_learning_curves, returns_of
 
 __all__ = ["LABELS", "Result", "demo_specs", "run_demo"]
 
-LABELS = {"demo/sac": "SAC", "demo/pbrs": "SAC + PBRS", "demo/hurl": "HuRL (SAC + heuristic)"}
+LABELS = {"demo/sac": "SAC", "demo/pbrs": "SAC + PBRS", "demo/hurl": "HuRL"}
 LAST_ITERATIONS = 5
 
 
@@ -32,7 +32,11 @@ class Result:
 
 def demo_specs(folder: Path, seeds: int) -> list[RunSpec]:
     """Return the demonstration's runs, a seed of every algorithm before the next seed."""
-    return [RunSpec(source, seed, folder / source / f"seed-{seed}") for seed in range(seeds) for source in LABELS]
+    return [
+        RunSpec(source, seed, folder / source.removeprefix("demo/") / f"seed-{seed}")
+        for seed in range(seeds)
+        for source in LABELS
+    ]
 
 
 def run_demo(folder: Path, seeds: int, jobs: int, watch: Callable[[], None]) -> tuple[list[Result], Path]:

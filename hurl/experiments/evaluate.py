@@ -45,9 +45,9 @@ def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True)
     if file.suffix not in (".mp4", ".gif"):
         raise ValueError(f"the video's name must end in .mp4 or .gif, got {str(file)!r}")
     try:
-        imageio = import_module("imageio.v2")
-    except ModuleNotFoundError:
-        raise ValueError("filming needs the extra 'video': pip install 'hurl[video]'") from None
+        imageio, *_ = (import_module(name) for name in ("imageio.v2", "imageio_ffmpeg", "pygame"))
+    except ModuleNotFoundError as error:
+        raise ValueError(f"filming needs the extra 'video' ({error}): pip install '.[video]' in the clone") from None
     config = _config_of(checkpoint)
     environment = config.environment.model_copy(
         update={"options": config.environment.options | {"render_mode": "rgb_array"}, "backend": "gymnasium"}
@@ -67,7 +67,7 @@ def _frames(model: BaseAlgorithm, env: VecEnv, deterministic: bool) -> list[Any]
         except Exception as error:
             reason = " ".join(str(error).split())
             raise ValueError(
-                f"this machine can't render the environment ({reason}): MuJoCo needs OpenGL, "
+                f"this machine can't render the environment ({reason}); MuJoCo's need OpenGL, "
                 "such as OSMesa with MUJOCO_GL=osmesa"
             ) from error
         actions, _ = model.predict(observations, deterministic=deterministic)  # type: ignore[arg-type]

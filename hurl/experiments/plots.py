@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,10 @@ def plot_learning_curves(curves: Mapping[str, Sequence[Sequence[Row]]], title: s
     """Draw the median return against environment steps, with the spread over seeds, a curve for each label."""
     figure = Figure(figsize=(7.0, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    for label, runs in curves.items():
+    for (label, runs), style in zip(curves.items(), cycle(("-", "--", "-.", ":")), strict=False):
         returns = returns_of(runs)
         steps = np.array([row.steps for row in runs[0][: returns.shape[1]]])
-        (line,) = axes.plot(steps, np.median(returns, axis=0), label=label, linewidth=2)
+        (line,) = axes.plot(steps, np.median(returns, axis=0), style, label=label, linewidth=2)
         axes.fill_between(
             steps, returns.min(axis=0), returns.max(axis=0), color=line.get_color(), alpha=0.2, linewidth=0
         )

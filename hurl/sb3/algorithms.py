@@ -11,7 +11,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.guidance import Guidance, HeuristicStatistics
+from hurl.guidance import Guidance
 from hurl.sb3.replay import guide_replay_buffer
 from hurl.sb3.rollout import ReshapingVecEnv
 
@@ -51,12 +51,11 @@ class GuidedAlgorithm(BaseAlgorithm):
         assert self.guidance is not None
         self.logger.record("guidance/lambda", self.guidance.lambda_)
         self.logger.record("guidance/discount", self.guidance.discount)
-        statistics = self.guidance.statistics
+        statistics = self.guidance.read_statistics()
         if statistics.count:
             self.logger.record("guidance/h_mean", statistics.mean)
             self.logger.record("guidance/h_min", statistics.minimum)
             self.logger.record("guidance/h_max", statistics.maximum)
-            self.guidance.statistics = HeuristicStatistics()
         super().dump_logs(*args)
 
 
