@@ -80,8 +80,7 @@ class EnvPoolVecEnv(VecEnv):
             **options,
         }
         self._pool = self._make_pool(seed, n_envs)
-        with _quiet():
-            observation_space, action_space = self._pool.observation_space, self._pool.action_space
+        observation_space, action_space = self._spaces
         for space in (observation_space, action_space):
             if isinstance(space, (spaces.Dict, spaces.Tuple)):
                 raise ValueError(f"{env_id} has a {type(space).__name__} space, and only single arrays are handled.")
@@ -94,7 +93,9 @@ class EnvPoolVecEnv(VecEnv):
         seed %= np.iinfo(np.int32).max - n_envs
         try:
             with _quiet():
-                return envpool.make(self.env_id, env_type="gymnasium", seed=seed, **self._make_arguments)
+                pool = envpool.make(self.env_id, env_type="gymnasium", seed=seed, **self._make_arguments)
+                self._spaces = pool.observation_space, pool.action_space  # EnvPool makes them on first use
+                return pool
         except TypeError as error:
             raise TypeError(f"EnvPool's {self.env_id} does not take these options: {error}.") from error
 
