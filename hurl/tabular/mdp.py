@@ -42,10 +42,10 @@ class FiniteMDP:
         if isinstance(transitions, Sequence) and all(sparse.issparse(matrix) for matrix in transitions):
             object.__setattr__(self, "transitions", tuple(map(_as_csr, transitions)))
         else:
-            object.__setattr__(self, "transitions", np.asarray(transitions, np.float64))
-        object.__setattr__(self, "rewards", np.asarray(rewards, np.float64))
+            object.__setattr__(self, "transitions", _frozen(transitions))
+        object.__setattr__(self, "rewards", _frozen(rewards))
         object.__setattr__(self, "gamma", float(gamma))
-        object.__setattr__(self, "initial", np.asarray(initial, np.float64))
+        object.__setattr__(self, "initial", _frozen(initial))
         self._check()
 
     def __repr__(self) -> str:
@@ -189,7 +189,7 @@ def empirical_mdp(
     following = np.where(np.asarray(terminated, bool), n_states, np.asarray(next_states, np.int64))
     _check_indices("states", states, n_states)
     _check_indices("actions", actions, n_actions)
-    _check_indices("next_states", following, n_states + 1)
+    _check_indices("next_states", following[~np.asarray(terminated, bool)], n_states)
     pairs = states * n_actions + actions
     counts = np.bincount(pairs, minlength=(n_states + 1) * n_actions)
     seen = np.maximum(counts, 1)
@@ -204,6 +204,19 @@ def empirical_mdp(
         gamma,
         np.append(np.asarray(initial, np.float64), 0.0),
     )
+
+
+def _frozen(values: Any) -> NDArray[np.float64]:
+    """Return the values as floats that nobody can write to: a copy, unless they are such already."""
+    if sparse.issparse(values) or any(
+        sparse.issparse(value) for value in (values if isinstance(values, list | tuple) else ())
+    ):
+        raise ValueError("sparse transitions are given as a list with one sparse matrix for each action")
+    if isinstance(values, np.ndarray) and values.dtype == np.float64 and not values.flags.writeable:
+        return values
+    array = np.array(values, np.float64)
+    array.setflags(write=False)
+    return array
 
 
 def _check_indices(name: str, indices: NDArray[np.int64], size: int) -> None:

@@ -275,7 +275,7 @@ class Simulator:
         # Row i holds the numbers from i to i + 1, so that one sorted array serves all rows.
         before = np.concatenate([[0.0], summed])[matrix.indptr[:-1]]
         self._cumulative = rows + (summed - before[rows])
-        self._last = matrix.indptr[1:] - 1
+        self._first, self._last = matrix.indptr[:-1], matrix.indptr[1:] - 1
         self._successors = matrix.indices.astype(np.int64)
         self._initial = np.cumsum(mdp.initial)
         self._last_initial = int(np.flatnonzero(mdp.initial)[-1])
@@ -291,7 +291,8 @@ class Simulator:
         """Return s' ∼ P(· | s, a) for each pair, by a number in [0, 1)."""
         rows = states * self._n_actions + actions
         drawn = np.searchsorted(self._cumulative, rows + uniforms, side="right")
-        following: Integers = self._successors[np.minimum(drawn, self._last[rows])]
+        # Where the sums of rows are off 1 by rounding, a draw may fall beside its row.
+        following: Integers = self._successors[np.clip(drawn, self._first[rows], self._last[rows])]
         return following
 
 

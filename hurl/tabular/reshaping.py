@@ -37,15 +37,14 @@ def discounted_pbrs(mdp: FiniteMDP, h: Floats, lambda_: float) -> FiniteMDP:
     return _with(mdp, _shaped_rewards(mdp, h), lambda_ * mdp.gamma)
 
 
-def check_heuristic(mdp: FiniteMDP, h: Floats) -> Floats:
-    """Refuse a heuristic that is not one finite value for each state."""
+def check_heuristic(mdp: FiniteMDP, h: Floats, name: str = "a heuristic") -> Floats:
+    """Refuse what is not one finite value for each state."""
     h = np.asarray(h, np.float64)
     if h.shape != (mdp.n_states,):
-        raise ValueError(f"a heuristic has one value for each of {mdp.n_states} states, got shape {h.shape}")
-    if not np.isfinite(h).all():
-        raise ValueError(
-            f"a heuristic must be finite, got {h[~np.isfinite(h)][0]} in state {np.flatnonzero(~np.isfinite(h))[0]}"
-        )
+        raise ValueError(f"{name} has one value for each of {mdp.n_states} states, got shape {h.shape}")
+    wrong = np.flatnonzero(~np.isfinite(h))
+    if wrong.size:
+        raise ValueError(f"{name} must be finite, got {h[wrong[0]]} in state {wrong[0]}")
     return h
 
 

@@ -92,6 +92,8 @@ def average_distribution(
     :param discount: a discount in place of γ, such as γ̃
     """
     gamma = mdp.gamma if discount is None else discount
+    if not 0.0 <= gamma < 1.0:
+        raise ValueError(f"discount must lie in [0, 1), got {discount!r}")
     start = mdp.initial if initial is None else np.asarray(initial, np.float64)
     transitions, _ = mdp.under(policy)
     distribution = _solve(transitions.T, gamma, (1.0 - gamma) * start)
@@ -104,7 +106,7 @@ def expectation(mdp: FiniteMDP, values: Floats, distribution: Floats | None = No
 
 
 def optimal(mdp: FiniteMDP, tolerance: float = 1e-10) -> Solution:
-    """Return V* and an optimal policy, the values within `tolerance`, or as near as rounding allows.
+    """Return V* and an optimal policy, the values of large MDPs within `tolerance`, or as near as rounding allows.
 
     Small MDPs by policy iteration, whose `error_bound` is ‖T v − v‖∞/(1−γ); large ones by modified policy iteration
     with MacQueen's bounds: for any v

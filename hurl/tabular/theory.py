@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hurl.schedules import check_coefficient
 from hurl.tabular.mdp import FiniteMDP, Floats
 from hurl.tabular.reshaping import check_heuristic, discounted_pbrs, reshaped
 from hurl.tabular.solve import average_distribution, bellman, evaluate, expectation, optimal
@@ -200,6 +201,7 @@ def value_bounds(mdp: FiniteMDP, h: Floats, lambda_: float) -> Bounds:
 
     :param h: the heuristic, shape (S,)
     """
+    check_coefficient("lambda_", lambda_)
     h = check_heuristic(mdp, h)
     share, scale = (1.0 - lambda_) * mdp.gamma, 1.0 / (1.0 - lambda_ * mdp.gamma)
     lower, upper = mdp.rewards.min() + share * h.min(), mdp.rewards.max() + share * h.max()
@@ -217,6 +219,7 @@ def linear_reward_weights(mdp: FiniteMDP, h: Floats, lambda_: float, weights: Fl
     :param weights: θ, shape (d,)
     :param measures: μ, shape (d, S)
     """
+    check_coefficient("lambda_", lambda_)
     return weights + (1.0 - lambda_) * mdp.gamma * (measures @ check_heuristic(mdp, h))
 
 
@@ -256,6 +259,7 @@ def linf_bias_bound(mdp: FiniteMDP, h: Floats, lambda_: float) -> float:
 
     :param h: the heuristic, shape (S,)
     """
+    check_coefficient("lambda_", lambda_)
     error = linf_error(check_heuristic(mdp, h), optimal(mdp).values)
     return ((1.0 - lambda_ * mdp.gamma) / (1.0 - mdp.gamma)) ** 2 * error
 
@@ -337,6 +341,9 @@ def bellman_pessimism(mdp: FiniteMDP, q: Floats, policy: Policy) -> BellmanPessi
     :param q: Q, shape (S, A)
     :param policy: π', actions, shape (S,), or probabilities, shape (S, A)
     """
+    if np.shape(q) != (mdp.n_states, mdp.n_actions):
+        raise ValueError(f"Q has shape ({mdp.n_states}, {mdp.n_actions}), got {np.shape(q)}")
+    q = np.asarray(q, np.float64)
     h = _on_policy(mdp, policy, q)
     return BellmanPessimism(
         consistency=float((bellman(mdp, h) - q).min()),
@@ -371,6 +378,7 @@ def general_performance_difference(
     :param policy: actions, shape (S,), or probabilities, shape (S, A)
     :param values: V, shape (S,)
     """
+    h, values = check_heuristic(mdp, h), check_heuristic(mdp, values, "V")
     promised = mdp.gamma * (1.0 - lambda_) / (1.0 - mdp.gamma) * _average(mdp, policy, mdp.expect(h - values))
     gap = _mixed(mdp, lambda_, policy, values - evaluate(reshaped(mdp, h, lambda_), policy))
     return Identity(expectation(mdp, values) - expectation(mdp, evaluate(mdp, policy)), promised + gap)
@@ -384,7 +392,8 @@ def performance_difference(mdp: FiniteMDP, policy: Policy, values: Floats) -> Id
     :param policy: actions, shape (S,), or probabilities, shape (S, A)
     :param values: V, shape (S,)
     """
-    errors = _average(mdp, policy, np.asarray(values)[:, None] - bellman(mdp, values))
+    values = check_heuristic(mdp, values, "V")
+    errors = _average(mdp, policy, values[:, None] - bellman(mdp, values))
     return Identity(expectation(mdp, values) - expectation(mdp, evaluate(mdp, policy)), errors / (1.0 - mdp.gamma))
 
 
@@ -396,6 +405,7 @@ def weighted_performance_difference(mdp: FiniteMDP, h: Floats, lambda_: float, p
     :param h: the heuristic, shape (S,)
     :param policy: actions, shape (S,), or probabilities, shape (S, A)
     """
+    h = check_heuristic(mdp, h)
     gap = _mixed(mdp, lambda_, policy, h - evaluate(reshaped(mdp, h, lambda_), policy))
     return Identity(expectation(mdp, h) - expectation(mdp, evaluate(mdp, policy)), gap)
 
@@ -408,6 +418,7 @@ def bellman_backup_difference(mdp: FiniteMDP, h: Floats, lambda_: float, values:
     :param h: the heuristic, shape (S,)
     :param values: V, shape (S,)
     """
+    h, values = check_heuristic(mdp, h), check_heuristic(mdp, values, "V")
     difference = bellman(mdp, values) - bellman(reshaped(mdp, h, lambda_), values)
     return Identity(difference, (1.0 - lambda_) * mdp.gamma * mdp.expect(values - h))
 
@@ -420,7 +431,7 @@ def value_difference(mdp: FiniteMDP, h: Floats, lambda_: float, policy: Policy) 
     :param h: the heuristic, shape (S,)
     :param policy: actions, shape (S,), or probabilities, shape (S, A)
     """
-    values = evaluate(mdp, policy)
+    h, values = check_heuristic(mdp, h), evaluate(mdp, policy)
     future = _future_sums(mdp, policy, values - h, lambda_ * mdp.gamma)
     return Identity(values - evaluate(reshaped(mdp, h, lambda_), policy), (1.0 - lambda_) * mdp.gamma * future)
 
@@ -433,7 +444,8 @@ def value_change(mdp: FiniteMDP, h: Floats, lambda_: float, policy: Policy) -> B
     :param h: the heuristic, shape (S,)
     :param policy: actions, shape (S,), or probabilities, shape (S, A)
     """
-    errors = h - evaluate(mdp, policy)
+    check_coefficient("lambda_", lambda_)
+    errors = check_heuristic(mdp, h) - evaluate(mdp, policy)
     below, above = -float(errors.min()), float(errors.max())
     share = (1.0 - lambda_) * mdp.gamma / (1.0 - lambda_ * mdp.gamma)
     return Bounds(-below - share * above, above + share * below)
@@ -449,8 +461,8 @@ def online_value_difference(mdp: FiniteMDP, h: Floats, lambda_: float, policy: P
     :param policy: actions, shape (S,), or probabilities, shape (S, A)
     :param values: V, shape (S,)
     """
-    guided = reshaped(mdp, h, lambda_)
-    errors = _average(mdp, policy, np.asarray(values)[:, None] - bellman(guided, values))
+    guided, values = reshaped(mdp, h, lambda_), check_heuristic(mdp, values, "V")
+    errors = _average(mdp, policy, values[:, None] - bellman(guided, values))
     gap = _mixed(mdp, lambda_, policy, values - evaluate(guided, policy))
     return Identity(errors / (1.0 - mdp.gamma), gap)
 

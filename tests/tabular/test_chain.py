@@ -49,7 +49,13 @@ def test_files(tmp_path):
     assert (
         len(numbers["optimal_value"]) == len(numbers["heuristics"]["good"]) == len(numbers["heuristics"]["bad"]) == 10
     )
-    assert all(len(policy) == 8 and set(policy) <= {"<", ">"} for policy in numbers["policies"].values())
+    assert numbers["policies"] == {
+        "optimal": ">>>>>>><",
+        "zero, lambda 0.5": "<<<>>>>>",
+        "good, lambda 0.5": "<>>>>>><",
+        "bad, lambda 0.5": ">>>><<<<",
+        "bad, lambda 1": ">>>>>>><",
+    }
     assert numbers["curves"]["good"][5] == [0.5, pytest.approx(0.4403, abs=5e-5)]
     assert (tmp_path / "chain.png").read_bytes().startswith(b"\x89PNG")
 

@@ -197,8 +197,8 @@ def test_no_data_is_an_mdp_that_ends_at_once():
         ((3, 0, 0.0, 0, False), r"states must lie in 0…2, got 3"),
         ((-1, 0, 0.0, 0, False), r"states must lie in 0…2, got -1"),
         ((0, 2, 0.0, 0, False), r"actions must lie in 0…1, got 2"),
-        ((0, 0, 0.0, 4, False), r"next_states must lie in 0…3, got 4"),
-        ((0, 0, 0.0, -1, False), r"next_states must lie in 0…3, got -1"),
+        ((0, 0, 0.0, 4, False), r"next_states must lie in 0…2, got 4"),
+        ((0, 0, 0.0, -1, False), r"next_states must lie in 0…2, got -1"),
         ((0, 0, NAN, 0, False), "rewards must be finite, got nan"),
     ],
 )
@@ -220,3 +220,25 @@ def test_an_empirical_mdp_converges_to_the_mdp():
         errors.append(np.abs(optimal(estimate).values[:-1] - optimal(mdp).values).max())
     assert errors[2] < 0.05
     assert errors[2] < errors[1] < errors[0]
+
+
+def test_a_frozen_mdp_does_not_follow_the_arrays_it_was_made_of():
+    transitions, rewards = np.eye(2)[:, None], np.zeros((2, 1))
+    mdp = FiniteMDP(transitions, rewards, 0.9, [1.0, 0.0])
+    rewards[0] = np.nan
+    transitions[0, 0, 0] = -7
+    assert mdp.rewards[0, 0] == 0
+    assert mdp.transitions[0, 0, 0] == 1
+    with pytest.raises(ValueError, match="read-only"):
+        mdp.rewards[0, 0] = 1
+
+
+def test_sparse_transitions_are_one_matrix_an_action():
+    for transitions in (sparse.eye_array(2), [sparse.eye_array(2), np.eye(2)]):
+        with pytest.raises(ValueError, match="one sparse matrix for each action"):
+            FiniteMDP(transitions, np.zeros((2, 2)), 0.9, [1.0, 0.0])
+
+
+def test_a_next_state_beyond_the_last_is_not_taken_for_the_end():
+    with pytest.raises(ValueError, match="next_states must lie in 0…1, got 2"):
+        empirical_mdp([0, 1], [0, 0], [1, 1], [2, 0], [0, 0], n_states=2, n_actions=1, gamma=0.9, initial=[1, 0])

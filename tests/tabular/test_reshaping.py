@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hurl.tabular.mdp import FiniteMDP
 from hurl.tabular.reshaping import discounted_pbrs, pbrs, reshaped
 from hurl.tabular.solve import action_values, bellman, evaluate, optimal
+from tests.tabular.strategies import thorough
 from tests.tabular.test_solve import mdps, random_policy
 
 LAMBDAS = st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0])
@@ -40,7 +41,7 @@ def test_pbrs_by_hand(two_states):
     assert discounted_pbrs(two_states, h, 0.25).gamma == pytest.approx(0.2)
 
 
-@settings(max_examples=200, deadline=None)
+@thorough
 @given(mdps(), st.integers(0, 1000))
 def test_lambda_at_its_ends(mdp, seed):
     """λ = 1 is M; λ = 0 is one step ahead of h; h = 0 only shortens the horizon."""
@@ -54,7 +55,7 @@ def test_lambda_at_its_ends(mdp, seed):
     assert np.array_equal(reshaped(mdp, np.zeros(mdp.n_states), 0.5).rewards, mdp.rewards)
 
 
-@settings(max_examples=200, deadline=None)
+@thorough
 @given(mdps(), st.integers(0, 1000), LAMBDAS)
 def test_the_value_function_as_a_heuristic_keeps_the_values(mdp, seed, lambda_):
     """V^π solves the reshaped MDP of h = V^π too, for any λ."""
@@ -64,7 +65,7 @@ def test_the_value_function_as_a_heuristic_keeps_the_values(mdp, seed, lambda_):
     assert np.allclose(evaluate(reshaped(mdp, values, lambda_), policy), values, rtol=1e-9, atol=atol)
 
 
-@settings(max_examples=200, deadline=None)
+@thorough
 @given(mdps(), st.integers(0, 1000))
 def test_pbrs_moves_every_value_by_h_and_keeps_the_optimal_policy(mdp, seed):
     h, policy = heuristic(mdp, seed), random_policy(mdp, seed)
@@ -77,7 +78,7 @@ def test_pbrs_moves_every_value_by_h_and_keeps_the_optimal_policy(mdp, seed):
     assert np.allclose(evaluate(mdp, optimal(shaped).policy), best.values, rtol=1e-9, atol=atol)
 
 
-@settings(max_examples=200, deadline=None)
+@thorough
 @given(mdps(), st.integers(0, 1000), LAMBDAS)
 def test_discounted_pbrs_is_a_pbrs_of_the_reshaped_mdp(mdp, seed, lambda_):
     """r̄ = r̃ + γ̃·E[h(s')] − h(s), so that the values differ by h and the policies do not."""

@@ -2,7 +2,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
@@ -18,6 +18,7 @@ from hurl.tabular.solve import (
     optimal,
     uniform_policy,
 )
+from tests.tabular.strategies import thorough
 
 GAMMAS = [0.0, 0.5, 0.9, 0.99, 0.999]
 
@@ -89,7 +90,7 @@ def residual(mdp: FiniteMDP, policy: np.ndarray, values: np.ndarray) -> float:
     return float(np.abs(left).max() / max(np.abs(rewards).max(), np.abs(values).max()))
 
 
-@settings(max_examples=200, deadline=None)
+@thorough
 @given(mdps(), st.integers(0, 1000))
 def test_values_are_the_discounted_sum_of_rewards(mdp, seed):
     policy = random_policy(mdp, seed)
@@ -104,7 +105,7 @@ def test_values_are_the_discounted_sum_of_rewards(mdp, seed):
     assert np.allclose(action_values(mdp, policy), expected, rtol=1e-9, atol=1e-9 * np.abs(values).max())
 
 
-@settings(max_examples=200, deadline=None)
+@thorough
 @given(mdps(), st.integers(0, 1000), st.sampled_from([None, 0.0, 0.3, 0.95]))
 def test_the_average_distribution_is_the_discounted_sum_of_those_in_time(mdp, seed, discount):
     policy = random_policy(mdp, seed)
@@ -131,7 +132,7 @@ def test_the_average_distribution_starts_where_it_is_told():
     assert np.allclose(mdp.initial @ parts, average_distribution(mdp, policy), rtol=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@thorough
 @given(mdps(), st.integers(0, 1000))
 def test_dense_and_sparse_have_the_same_solutions(mdp, seed):
     policy, other = random_policy(mdp, seed), as_sparse(mdp)
@@ -143,7 +144,7 @@ def test_dense_and_sparse_have_the_same_solutions(mdp, seed):
     assert np.allclose(optimal(mdp).values, optimal(other).values, rtol=0, atol=1e-10 * scale)
 
 
-@settings(max_examples=200, deadline=None)
+@thorough
 @given(mdps(states=5, actions=3))
 @pytest.mark.parametrize("method", ["policy iteration", "modified policy iteration"])
 def test_optimal_values_are_the_best_of_all_policies(method, mdp):
@@ -159,7 +160,7 @@ def test_optimal_values_are_the_best_of_all_policies(method, mdp):
     assert np.abs(evaluate(mdp, solution.policy) - best).max() <= 2 * solution.error_bound + exactness
 
 
-@settings(max_examples=100, deadline=None)
+@thorough
 @given(mdps(states=8), st.sampled_from([1e-6, 1e-3, 0.1, 10.0]))
 def test_the_error_bound_holds_at_any_tolerance(mdp, tolerance):
     exact = solve._policy_iteration(mdp)
@@ -168,7 +169,7 @@ def test_the_error_bound_holds_at_any_tolerance(mdp, tolerance):
     assert np.abs(solution.values - exact.values).max() <= solution.error_bound + exact.error_bound
 
 
-@settings(max_examples=200, deadline=None)
+@thorough
 @given(mdps(), st.integers(0, 1000))
 def test_the_bellman_operator(mdp, seed):
     """A contraction by γ that moves constants by γ, of which V* is the fixed point."""

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 
+from hurl.tabular.chain import chain_mdp
 from hurl.tabular.mdp import FiniteMDP, Floats
 from hurl.tabular.reshaping import discounted_pbrs, reshaped
 from hurl.tabular.solve import action_values, average_distribution, bellman, evaluate, expectation, optimal
@@ -631,3 +632,23 @@ def linear_mdp(
     weights, measures = rng.random(dimension), rng.dirichlet(np.ones(states), size=dimension)
     initial = rng.dirichlet(np.ones(states))
     return features, weights, measures, FiniteMDP(features @ measures, features @ weights, gamma, initial)
+
+
+@pytest.mark.parametrize("function", [value_bounds, linf_bias_bound])
+def test_coefficients_and_heuristics_out_of_place_are_refused(function):
+    mdp = chain_mdp()
+    with pytest.raises(ValueError, match="lambda_ must lie in"):
+        function(mdp, np.zeros(10), 2.0)
+    with pytest.raises(ValueError, match=r"10 states, got shape \(10, 1\)"):
+        function(mdp, np.zeros((10, 1)), 0.5)
+
+
+def test_values_and_q_of_another_shape_are_refused():
+    mdp = chain_mdp()
+    policy = np.full((10, 2), 0.5)
+    with pytest.raises(ValueError, match="lambda_ must lie in"):
+        value_change(mdp, np.zeros(10), -1.0, policy)
+    with pytest.raises(ValueError, match=r"V has one value for each of 10 states, got shape \(9,\)"):
+        performance_difference(mdp, policy, np.zeros(9))
+    with pytest.raises(ValueError, match=r"Q has shape \(10, 2\), got \(10, 1\)"):
+        bellman_pessimism(mdp, np.zeros((10, 1)), policy)
