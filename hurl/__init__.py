@@ -33,7 +33,7 @@ _LAZY = {"guided": "hurl.sb3", "make_env": "hurl.envs"}
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name in {"envs", "experiments", "heuristics", "sb3", "tabular"}:
+    if name in {"data", "envs", "experiments", "heuristics", "sb3", "tabular"}:
         return import_module(f"hurl.{name}")
     raise AttributeError(f"module 'hurl' has no attribute {name!r}")
 

@@ -1,0 +1,23 @@
+"""The command line: it parses, calls and prints."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+
+from hurl.cli import chain, runs
+from hurl.cli.app import app, report_error
+
+__all__ = ["chain", "main", "runs"]
+
+
+def main() -> None:
+    """Run the command line: an error is one sentence, and a traceback only with --debug."""
+    sys.path.insert(0, str(Path.cwd()))  # heuristics and environments of the user's own
+    try:
+        app()
+    except Exception as error:
+        if "--debug" in sys.argv:
+            traceback.print_exc()
+        sys.exit(report_error(error))

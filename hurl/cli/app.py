@@ -1,0 +1,50 @@
+"""What all commands share: the application, the console, options, and how errors are told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+__all__ = ["Debug", "app", "console", "interruptible", "report_error"]
+
+app = typer.Typer(
+    help="Heuristic-guided reinforcement learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+console = Console()
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Say, where a run is stopped from the keyboard, that it can be carried on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("interrupted: the same command carries on where this one stopped", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def report_error(error: Exception) -> int:
+    """Print an error in one sentence; return the exit code: 2 for bad input, 1 for a failure at run time."""
+    message = " ".join(str(error).split())
+    if isinstance(error, ValueError | ImportError):
+        print(f"error: {message}", file=sys.stderr)
+        return 2
+    if isinstance(error, OSError):
+        print(
+            f"error: {message}; nothing written before is lost: mend this and repeat the command to carry on",
+            file=sys.stderr,
+        )
+        return 1
+    print(f"error: {type(error).__name__}: {message} (repeat with --debug for the traceback)", file=sys.stderr)
+    return 1

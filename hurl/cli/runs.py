@@ -1,0 +1,118 @@
+"""`hurl train`, `hurl evaluate`, `hurl demo` and `hurl presets`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from hurl.cli.app import Debug, app, console, interruptible
+from hurl.cli.progress import RunProgress, RunsProgress
+from hurl.experiments.config import load_config, preset_description, preset_names
+from hurl.experiments.process import prepare_process
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the configuration; may be given several times."),
+]
+
+
+@app.command(epilog="Example:  hurl train sparse-reacher/hurl --seed 1 --set iterations=50")
+def train(
+    source: Annotated[
+        str, typer.Argument(metavar="PRESET|FILE.yaml", help="A preset (see `hurl presets`) or a YAML file.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="The run's folder (runs/NAME/seed-N by default).")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed; short for --set seed=N.")] = None,
+    settings: Settings = None,
+    debug: Debug = False,
+) -> None:
+    """Train an agent; the same command carries on where a stopped run left off."""
+    config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
+    name = source
+    if source.endswith((".yaml", ".yml")):
+        name = Path(source).stem
+        sys.path.insert(0, str(Path(source).resolve().parent))  # a heuristic beside the file is found
+    folder = out or Path("runs") / name / f"seed-{config.seed}"
+    prepare_process(config.threads)
+    from hurl.experiments.run import train as run
+
+    console.print(
+        f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → [bold]{folder}[/bold]",
+        soft_wrap=True,
+    )
+    with RunProgress(config) as progress, interruptible():
+        rows = run(config, folder, progress.show)
+    best = max(rows, key=lambda row: row.return_mean)
+    console.print(
+        f"Done: return {rows[-1].return_mean:.1f} after {rows[-1].steps:,} steps "
+        f"(best {best.return_mean:.1f} in iteration {best.iteration}); metrics in {folder / 'metrics.csv'}",
+        soft_wrap=True,
+    )
+
+
+@app.command(epilog="Example:  hurl evaluate runs/sparse-reacher/hurl/seed-0 --episodes 20")
+def evaluate(
+    path: Annotated[Path, typer.Argument(metavar="RUN|CHECKPOINT", help="A run's folder, or one of its checkpoints.")],
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 10,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the environments.")] = 0,
+    stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions from the policy.")] = False,
+    video: Annotated[Path | None, typer.Option(help="Film one episode into this file (.mp4 or .gif).")] = None,
+    debug: Debug = False,
+) -> None:
+    """Roll a trained policy out and print its returns."""
+    prepare_process(threads=1)
+    from hurl.experiments.evaluate import evaluate_checkpoint, film, find_checkpoint
+
+    checkpoint = find_checkpoint(path)
+    with console.status(f"rolling out {checkpoint}"):
+        result = evaluate_checkpoint(checkpoint, episodes=episodes, seed=seed, deterministic=not stochastic)
+    console.print(f"{checkpoint}, {episodes} episodes", soft_wrap=True)
+    table = Table()
+    for heading in ("", "mean", "std", "min", "max"):
+        table.add_column(heading, justify="right")
+    for name, values in (("return", result.returns), ("length", result.lengths)):
+        table.add_row(name, *(f"{value:.1f}" for value in (values.mean(), values.std(), values.min(), values.max())))
+    console.print(table)
+    if video is not None:
+        film(checkpoint, video, seed=seed, deterministic=not stochastic)
+        console.print(f"Filmed an episode: {video}")
+
+
+@app.command(epilog="Example:  hurl demo --out runs/demo")
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder of the demonstration.")] = Path("runs/demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each algorithm.")] = 3,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, a core or more each.")] = 2,
+    debug: Debug = False,
+) -> None:
+    """Train SAC, SAC with PBRS and HuRL on Sparse-Reacher, and compare them in a picture and a table."""
+    from hurl.experiments.demo import LAST_ITERATIONS, demo_specs, run_demo
+
+    iterations = load_config("demo/hurl").iterations
+    with (
+        RunsProgress(
+            {f"{spec.source}, seed {spec.seed}": spec.folder for spec in demo_specs(out, seeds)}, iterations
+        ) as bars,
+        interruptible(),
+    ):
+        results, picture = run_demo(out, seeds, jobs, bars.refresh)
+    table = Table(title=f"Return on Sparse-Reacher, {seeds} seeds (0 is perfect, -500 is never at the goal)")
+    table.add_column("algorithm")
+    for heading in (f"last {LAST_ITERATIONS}, median", "worst seed", "best seed", "whole run, median"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        values = (result.final, result.worst, result.best, result.mean)
+        table.add_row(result.label, *(f"{value:.1f}" for value in values))
+    console.print(table)
+    console.print(f"Picture: [bold]{picture}[/bold]", soft_wrap=True)
+
+
+@app.command(epilog="Example:  hurl presets")
+def presets() -> None:
+    """List the presets that `hurl train` knows."""
+    for name in preset_names():
+        console.print(f"[bold]{name:<22}[/bold] {preset_description(name)}", highlight=False)

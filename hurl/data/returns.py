@@ -1,0 +1,68 @@
+"""Discounted returns of episodes, with three ways to treat those that a time limit ended."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hurl.data.episodes import DatasetError, Episodes
+
+__all__ = ["TimeLimit", "bootstrap_weights", "discounted_returns", "drop_time_limits", "reverse_discounted_sum"]
+
+TimeLimit = Literal["cut", "bootstrap", "drop"]
+
+
+def discounted_returns(
+    episodes: Episodes, *, gamma: float, last_values: NDArray[np.floating] | None = None
+) -> NDArray[np.float64]:
+    """Return what followed each transition, discounted.
+
+        G_t = Σ_{k=t}^{T−1} γ^{k−t}·r_k + γ^{T−t}·v(s_T)
+
+    with v(s_T) = 0 where s_T is terminal. How a time limit counts (NOTES of the paper's experiments): `cut` is
+    v = 0 there too, `bootstrap` is v = h, the heuristic being fitted, and `drop` leaves such episodes out
+    (`drop_time_limits`).
+
+    :param last_values: v(s_T) of each episode, shape (E,); None means 0
+    :return: G, shape (N,)
+    """
+    returns = reverse_discounted_sum(episodes.rewards, episodes.lengths, gamma)
+    if last_values is not None:
+        returns += bootstrap_weights(episodes, gamma=gamma) * np.asarray(last_values)[episodes.episode_of]
+    return returns
+
+
+def bootstrap_weights(episodes: Episodes, *, gamma: float) -> NDArray[np.float64]:
+    """Return γ^{T−t} of each transition, and 0 in episodes that ended in a terminal state. Shape (N,)."""
+    remaining = np.repeat(episodes.ends, episodes.lengths) - np.arange(episodes.transitions)
+    return np.where(np.repeat(episodes.terminated, episodes.lengths), 0.0, gamma ** remaining.astype(np.float64))
+
+
+def drop_time_limits(episodes: Episodes) -> Episodes:
+    """Return the episodes that ended in a terminal state."""
+    if not episodes.terminated.any():
+        raise DatasetError(
+            f"all {len(episodes)} episodes of {episodes.name} ended at a time limit, so that time_limit='drop' leaves "
+            f"none: use one of {', '.join(treatment for treatment in get_args(TimeLimit) if treatment != 'drop')}"
+        )
+    return episodes.select(np.flatnonzero(episodes.terminated))
+
+
+def reverse_discounted_sum(
+    rewards: NDArray[np.float64], lengths: NDArray[np.int64], gamma: float
+) -> NDArray[np.float64]:
+    """Return Σ_{k=t}^{T−1} γ^{k−t}·r_k within each of the episodes that lie end to end in `rewards`. Shape (N,).
+
+    One step at a time from the ends, for all episodes that are long enough at once: G_t = r_t + γ·G_{t+1}.
+    """
+    returns = np.array(rewards, np.float64)
+    longest_first = np.argsort(-lengths, kind="stable")
+    last = np.cumsum(lengths)[longest_first] - 1
+    # how many episodes have more than k transitions, for k = 1, 2, …
+    counts = np.searchsorted(-lengths[longest_first], -np.arange(1, lengths.max(initial=1)), side="left")
+    for distance, count in enumerate(counts, start=1):
+        index = last[:count] - distance
+        returns[index] += gamma * returns[index + 1]
+    return returns
