@@ -10,6 +10,8 @@ from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule
 
 if TYPE_CHECKING:
     from hurl.envs import make_env as make_env
+    from hurl.heuristics import MonteCarloHeuristic as MonteCarloHeuristic
+    from hurl.heuristics import load_heuristic as load_heuristic
     from hurl.sb3 import guided as guided
 
 __all__ = [
@@ -18,8 +20,10 @@ __all__ = [
     "Guidance",
     "HeuristicError",
     "LinearSchedule",
+    "MonteCarloHeuristic",
     "TanhSchedule",
     "guided",
+    "load_heuristic",
     "make_env",
     "reshape",
 ]
@@ -27,7 +31,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Rooms that load torch, JAX or EnvPool are entered on first use, so that `import hurl` stays quick.
-_LAZY = {"guided": "hurl.sb3", "make_env": "hurl.envs"}
+_LAZY = {
+    "MonteCarloHeuristic": "hurl.heuristics",
+    "guided": "hurl.sb3",
+    "load_heuristic": "hurl.heuristics",
+    "make_env": "hurl.envs",
+}
 
 
 def __getattr__(name: str) -> Any:

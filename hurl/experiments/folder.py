@@ -6,31 +6,16 @@ import csv
 import fcntl
 import io
 import json
-import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
 from hurl.experiments.config import RunConfig, parse_yaml, validate
+from hurl.files import package_versions, write_whole
 
 __all__ = ["Row", "RunFolder", "RunFolderError", "write_whole"]
-
-PACKAGES = (
-    "hurl",
-    "numpy",
-    "gymnasium",
-    "mujoco",
-    "envpool",
-    "torch",
-    "jax",
-    "stable-baselines3",
-    "sb3-contrib",
-    "sbx-rl",
-)
 
 
 class RunFolderError(ValueError):
@@ -96,7 +81,7 @@ class RunFolder:
             elif not self.config_file.exists() and any(entry.name != "lock" for entry in self.path.iterdir()):
                 raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
             else:
-                write_whole(self.path / "versions.json", json.dumps(_versions(), indent=2).encode())
+                write_whole(self.path / "versions.json", json.dumps(package_versions(), indent=2).encode())
                 write_whole(self.config_file, config.to_yaml().encode())
             yield
 
@@ -115,20 +100,6 @@ class RunFolder:
         writer.writerow(COLUMNS)
         writer.writerows(astuple(row) for row in rows)
         write_whole(self.metrics_file, text.getvalue().encode())
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all: aside first, then renamed."""
-    aside = path.with_name(f".{path.name}.part")
-    try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _lock(lock: IO[str], path: Path) -> None:
@@ -167,13 +138,3 @@ def _parse_row(line: dict[str, Any], file: Path) -> Row:
         raise RunFolderError(
             f"{file} is damaged in the line of iteration {line.get('iteration')!r}: remove that line and those after it"
         ) from None
-
-
-def _versions() -> dict[str, str | None]:
-    versions: dict[str, str | None] = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
-    return versions

@@ -1,0 +1,50 @@
+"""Files that are there whole or not at all, and what versions made them."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+__all__ = ["package_versions", "write_whole"]
+
+PACKAGES = (
+    "hurl",
+    "numpy",
+    "gymnasium",
+    "mujoco",
+    "envpool",
+    "torch",
+    "jax",
+    "stable-baselines3",
+    "sb3-contrib",
+    "sbx-rl",
+    "minari",
+    "d3rlpy",
+)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all: aside first, then renamed."""
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def package_versions() -> dict[str, str | None]:
+    """Return the versions of Python and of the packages that results depend on."""
+    versions: dict[str, str | None] = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    return versions

@@ -1,0 +1,128 @@
+"""The paper's heuristic: a network that predicts the returns seen in the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
+from hurl.data.returns import drop_time_limits
+from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights, data_origin
+from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network
+
+__all__ = ["MonteCarloHeuristic", "r_squared"]
+
+FitReport = Callable[[int, float, float | None], None]
+
+
+class MonteCarloHeuristic(StorableHeuristic):
+    """Monte-Carlo regression: h = argmin_f Σ_t (f(s_t) − G_t)², with G_t the discounted return that followed s_t.
+
+    It estimates the value of the policies that made the data, mixed as they are in it. Source: appendix, `app:details`.
+    """
+
+    observation_space: ObservationSpace
+
+    def __init__(self, network: Network, time_limit: TimeLimit, **origin: Any) -> None:
+        super().__init__(**origin)
+        self.network = network
+        self.time_limit = time_limit
+
+    @classmethod
+    def fit(
+        cls,
+        dataset: Any,
+        *,
+        gamma: float,
+        time_limit: TimeLimit = "cut",
+        validation: float = 0.1,
+        seed: int = 0,
+        root: Path | None = None,
+        report: FitReport = lambda epoch, loss, score: None,
+        **fitting: Any,
+    ) -> Self:
+        """Fit the heuristic to a dataset.
+
+        :param dataset: a Minari dataset, its id, or episodes
+        :param gamma: γ, the discount of the returns
+        :param time_limit: how an episode that a time limit ended counts: `cut`, `bootstrap` or `drop`
+        :param validation: the share of episodes that are held out to measure R²; 0 holds none out
+        :param root: the folder of Minari datasets, None for the user's own
+        :param report: called after each epoch with its number, the loss, and R² on the held-out episodes
+        :param fitting: how the network is fitted, see `hurl.heuristics.network.Fitting`
+        """
+        settings = Fitting(**fitting)
+        episodes = _usable(load_episodes(dataset, root), gamma, time_limit)
+        train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
+        if settings.patience is not None and held_out is None:
+            raise ValueError("patience needs episodes to be held out: set validation above 0")
+        space = ObservationSpace.of(episodes.observation_space)
+        begun = perf_counter()
+
+        def judge(network: Network) -> float:
+            assert held_out is not None
+            targets = _targets(held_out, gamma, time_limit, network, space)
+            return r_squared(targets, network(as_inputs(held_out.observations, space))[:, 0])
+
+        inputs = as_inputs(train.observations, space)
+        network, metrics = fit_network(
+            inputs,
+            lambda network: _targets(train, gamma, time_limit, network, space),
+            n=space.n,
+            fitting=settings,
+            seed=seed,
+            judge=judge if held_out is not None else None,
+            report=report,
+        )
+        metrics["r2_training"] = r_squared(_targets(train, gamma, time_limit, network, space), network(inputs)[:, 0])
+        if held_out is not None:
+            metrics["r2_held_out"] = judge(network)
+        metrics["seconds"] = perf_counter() - begun
+        return cls(network, time_limit, **data_origin(episodes, gamma, **metrics))
+
+    def __call__(self, observations: Any) -> NDArray[np.float32]:
+        """Return h for a batch of observations, shape (n,)."""
+        return self.network(as_inputs(observations, self.observation_space))[:, 0]
+
+    def settings(self) -> dict[str, Any]:
+        """Return the architecture, and how time limits counted."""
+        return {"network": self.network.settings(), "time_limit": self.time_limit}
+
+    def weights(self) -> Weights:
+        """Return the network's."""
+        return self.network.weights()
+
+    @classmethod
+    def restore(cls, settings: dict[str, Any], weights: Weights, **origin: Any) -> Self:
+        """Make it from what was stored."""
+        return cls(Network.restore(settings["network"], weights), settings["time_limit"], **origin)
+
+
+def r_squared(targets: NDArray[Any], predictions: NDArray[Any]) -> float:
+    """Return R² = 1 − Σ(y − f)² / Σ(y − ȳ)²: 1 is perfect, 0 no better than the mean."""
+    residual = np.sum((targets - predictions) ** 2, dtype=np.float64)
+    total = np.sum((targets - np.mean(targets)) ** 2, dtype=np.float64)
+    return float(1 - residual / total) if total > 0 else float(residual == 0)
+
+
+def _usable(episodes: Episodes, gamma: float, time_limit: TimeLimit) -> Episodes:
+    if not 0.0 <= gamma < 1.0:
+        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
+    if time_limit not in get_args(TimeLimit):
+        raise ValueError(f"time_limit must be one of {', '.join(get_args(TimeLimit))}, got {time_limit!r}")
+    return drop_time_limits(episodes) if time_limit == "drop" else episodes
+
+
+def _targets(
+    episodes: Episodes, gamma: float, time_limit: TimeLimit, network: Network | None, space: ObservationSpace
+) -> NDArray[np.float64]:
+    """Return G of each transition; where time limits are bootstrapped, with the network's values beyond them."""
+    if time_limit != "bootstrap" or network is None:
+        return discounted_returns(episodes, gamma=gamma)
+    last_values = network(as_inputs(episodes.last_states, space))[:, 0]
+    return discounted_returns(episodes, gamma=gamma, last_values=last_values)

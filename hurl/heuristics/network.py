@@ -1,0 +1,255 @@
+"""A small multilayer perceptron over state vectors: fitted in JAX, evaluated in plain NumPy.
+
+No framework sits in an agent's collection loop: a call costs two or three matrix products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hurl.guidance import HeuristicError
+from hurl.heuristics.base import ObservationSpace, Weights
+from hurl.heuristics.storage import check_shape
+
+__all__ = ["Activation", "Fitting", "Network", "as_inputs", "fit_network"]
+
+Activation = Literal["tanh", "relu"]
+Array = NDArray[np.float32]
+Parameters = list[tuple[Any, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """f(x) = W_k·σ(… σ(W_1·x + b_1) …) + b_k.
+
+    Over a Discrete space x is the one-hot vector of a state, so that W_1·x is a row of W_1.
+
+    :param layers: (W, b) of each layer, of shapes (inputs, outputs) and (outputs,)
+    :param activation: σ
+    """
+
+    layers: tuple[tuple[Array, Array], ...]
+    activation: Activation = "tanh"
+
+    def __call__(self, inputs: NDArray[Any]) -> Array:
+        """Return the outputs, shape (n, outputs).
+
+        :param inputs: shape (n, inputs), or integers of shape (n,) for one-hot vectors
+        """
+        (weight, bias), *rest = self.layers
+        values: Array = (weight[inputs] if inputs.dtype.kind in "iu" else inputs @ weight) + bias
+        for weight, bias in rest:
+            np.tanh(values, out=values) if self.activation == "tanh" else np.maximum(values, 0, out=values)
+            values = values @ weight
+            values += bias
+        return values
+
+    @property
+    def sizes(self) -> list[int]:
+        """The width of each layer, inputs and outputs included."""
+        return [len(self.layers[0][0]), *(len(bias) for _, bias in self.layers)]
+
+    def settings(self) -> dict[str, Any]:
+        """Return the architecture."""
+        return {"sizes": self.sizes, "activation": self.activation}
+
+    def weights(self, prefix: str = "") -> Weights:
+        """Return the arrays, by name."""
+        return {
+            f"{prefix}{index}.{name}": array
+            for index, layer in enumerate(self.layers)
+            for name, array in zip(("weight", "bias"), layer, strict=True)
+        }
+
+    @classmethod
+    def restore(cls, settings: dict[str, Any], weights: Weights, prefix: str = "") -> Network:
+        """Make a network from its architecture and arrays, whose shapes are checked."""
+        sizes = settings["sizes"]
+        layers = tuple(
+            (
+                check_shape(weights, f"{prefix}{index}.weight", (inputs, outputs)),
+                check_shape(weights, f"{prefix}{index}.bias", (outputs,)),
+            )
+            for index, (inputs, outputs) in enumerate(pairwise(sizes))
+        )
+        return cls(layers, settings["activation"])
+
+
+def as_inputs(observations: NDArray[Any], space: ObservationSpace) -> NDArray[Any]:
+    """Return what a network takes: flat vectors of float32, or the numbers of states from 0 on."""
+    observations = np.asarray(observations)
+    if observations.shape[1:] != space.shape:
+        raise HeuristicError(
+            f"the heuristic is for observations of {space}, got observations of shape {observations.shape[1:]}"
+        )
+    if space.n is None:
+        return observations.reshape(len(observations), -1).astype(np.float32, copy=False)
+    states = observations.astype(np.int64) - space.start
+    if len(states) and not 0 <= states.min() <= states.max() < space.n:
+        raise HeuristicError(
+            f"the heuristic is for states of {space}, got {observations.min()} to {observations.max()}"
+        )
+    return states
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How a network is fitted; the defaults are the paper's.
+
+    :param hidden: widths of the hidden layers
+    :param activation: of the hidden layers
+    :param learning_rate: Adam's step size
+    :param batch_size: transitions in an update
+    :param epochs: passes over the data
+    :param standardise: whether inputs and targets are brought to mean 0 and deviation 1 within the network
+    :param patience: epochs without improvement on held-out data after which fitting stops; the best weights are kept.
+        None goes through all epochs and keeps the last
+    """
+
+    hidden: Sequence[int] = (256, 256)
+    activation: Activation = "tanh"
+    learning_rate: float = 1e-3
+    batch_size: int = 128
+    epochs: int = 30
+    standardise: bool = True
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "batch_size", "epochs", "patience"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be greater than 0, got {value!r}")
+
+
+def fit_network(
+    inputs: NDArray[Any],
+    targets: Callable[[Network | None], NDArray[np.floating[Any]]],
+    *,
+    n: int | None,
+    fitting: Fitting,
+    seed: int,
+    judge: Callable[[Network], float] | None = None,
+    report: Callable[[int, float, float | None], None] = lambda epoch, loss, score: None,
+) -> tuple[Network, dict[str, float]]:
+    """Fit a network by least squares: min_θ Σ_i (f_θ(x_i) − y_i)², by Adam on minibatches.
+
+    :param inputs: what `as_inputs` returns
+    :param targets: y for an epoch, given the network so far (None before the first), shape (n,)
+    :param n: the number of states of a Discrete space
+    :param judge: a score on held-out data, higher is better; None where nothing is held out
+    :param report: called after each epoch with its number, the mean loss in units of the targets and the score
+    :return: the network with the standardisation folded into its weights, and metrics
+    """
+    import jax
+    import jax.numpy as jnp
+
+    scaling = _Scaling.of(inputs, targets(None), fitting.standardise)
+    parameters = _initial_parameters([n or inputs.shape[1], *fitting.hidden, 1], np.random.default_rng(seed))
+    start, run_epoch = _compile_epoch(fitting)
+    state, key = start(parameters), jax.random.key(seed)
+    data = jnp.asarray(scaling.inputs(inputs))
+    network, best, best_epoch = None, -np.inf, 0
+    for epoch in range(1, fitting.epochs + 1):
+        scaled = jnp.asarray(scaling.targets(targets(network)))
+        key, order = jax.random.split(key)
+        state, loss = run_epoch(state, order, data, scaled)
+        network = scaling.fold(jax.device_get(state[0]), fitting.activation)
+        score = judge(network) if judge is not None else None
+        report(epoch, float(loss) * scaling.target_scale**2, score)
+        if fitting.patience is None or score is None:
+            best_network, best_epoch = network, epoch
+        elif score > best:
+            best_network, best, best_epoch = network, score, epoch
+        elif epoch - best_epoch >= fitting.patience:
+            break
+    return best_network, {"epochs": best_epoch, "loss": float(loss) * scaling.target_scale**2}
+
+
+@dataclass(frozen=True)
+class _Scaling:
+    """x ↦ (x − m)/s and y ↦ (y − m')/s', folded into the first and the last layer when the network is done."""
+
+    input_mean: NDArray[np.float64]
+    input_scale: NDArray[np.float64]
+    target_mean: float
+    target_scale: float
+
+    @classmethod
+    def of(cls, inputs: NDArray[Any], targets: NDArray[Any], standardise: bool) -> _Scaling:
+        if not standardise:
+            return cls(np.zeros(()), np.ones(()), 0.0, 1.0)
+        target_scale = float(np.std(targets)) or 1.0
+        if inputs.ndim == 1:
+            return cls(np.zeros(()), np.ones(()), float(np.mean(targets)), target_scale)
+        mean, deviation = inputs.mean(axis=0, dtype=np.float64), inputs.std(axis=0, dtype=np.float64)
+        deviation[deviation < 1e-6] = 1.0  # a constant says nothing: leave it as it is
+        return cls(mean, deviation, float(np.mean(targets)), target_scale)
+
+    def inputs(self, inputs: NDArray[Any]) -> NDArray[Any]:
+        if inputs.ndim == 1:
+            return inputs
+        return ((inputs - self.input_mean) / self.input_scale).astype(np.float32)
+
+    def targets(self, targets: NDArray[Any]) -> Array:
+        return ((np.asarray(targets) - self.target_mean) / self.target_scale).astype(np.float32)
+
+    def fold(self, parameters: Parameters, activation: Activation) -> Network:
+        """Return the network over inputs and targets in their own units."""
+        layers = [(np.asarray(weight, np.float64), np.asarray(bias, np.float64)) for weight, bias in parameters]
+        weight, bias = layers[0]
+        if self.input_mean.ndim:
+            weight = weight / self.input_scale[:, None]
+            bias = bias - self.input_mean @ weight
+        layers[0] = weight, bias
+        weight, bias = layers[-1]
+        layers[-1] = weight * self.target_scale, bias * self.target_scale + self.target_mean
+        single = tuple((weight.astype(np.float32), bias.astype(np.float32)) for weight, bias in layers)
+        return Network(single, activation)
+
+
+def _initial_parameters(sizes: list[int], generator: np.random.Generator) -> Parameters:
+    """Return Glorot's uniform weights and biases of zero."""
+    parameters = []
+    for inputs, outputs in pairwise(sizes):
+        limit = np.sqrt(6 / (inputs + outputs))
+        weight = generator.uniform(-limit, limit, (inputs, outputs)).astype(np.float32)
+        parameters.append((weight, np.zeros(outputs, np.float32)))
+    return parameters
+
+
+def _compile_epoch(fitting: Fitting) -> tuple[Callable[[Parameters], Any], Callable[..., Any]]:
+    """Return how training starts, and an epoch of it: one compiled loop over shuffled minibatches."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    optimiser = optax.adam(fitting.learning_rate)
+    activation = {"tanh": jnp.tanh, "relu": jax.nn.relu}[fitting.activation]
+
+    def loss_of(parameters: Parameters, inputs: Any, targets: Any) -> Any:
+        (weight, bias), *rest = parameters
+        values = (weight[inputs] if inputs.ndim == 1 else inputs @ weight) + bias
+        for weight, bias in rest:
+            values = activation(values) @ weight + bias
+        return jnp.mean((values[:, 0] - targets) ** 2)
+
+    def update(carry: Any, batch: Any) -> Any:
+        parameters, optimiser_state, inputs, targets = carry
+        loss, gradient = jax.value_and_grad(loss_of)(parameters, inputs[batch], targets[batch])
+        updates, optimiser_state = optimiser.update(gradient, optimiser_state)
+        return (optax.apply_updates(parameters, updates), optimiser_state, inputs, targets), loss
+
+    @jax.jit
+    def run_epoch(state: Any, key: Any, inputs: Any, targets: Any) -> Any:
+        size = min(fitting.batch_size, len(inputs))
+        order = jax.random.permutation(key, len(inputs))[: len(inputs) // size * size].reshape(-1, size)
+        (parameters, optimiser_state, _, _), losses = jax.lax.scan(update, (*state, inputs, targets), order)
+        return (parameters, optimiser_state), losses.mean()
+
+    return lambda parameters: (parameters, optimiser.init(parameters)), run_epoch

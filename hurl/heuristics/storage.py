@@ -1,0 +1,163 @@
+"""A heuristic as a folder: `config.json` says what it is, `weights.safetensors` holds its arrays. No pickle is read.
+
+`pack` and `unpack` turn a heuristic into a description and arrays and back; a heuristic made of others uses them for
+its parts, so that everything ends in the same two files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from hurl.files import package_versions, write_whole
+from hurl.guidance import HeuristicError
+from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights
+from hurl.names import nearest
+
+__all__ = ["load_heuristic", "pack", "save_heuristic", "unpack"]
+
+CONFIG, WEIGHTS = "config.json", "weights.safetensors"
+
+# The classes that a folder may name, and where they are: loading imports nothing else.
+CLASSES = {
+    "Zero": "simple",
+    "Engineered": "simple",
+    "MonteCarloHeuristic": "monte_carlo",
+}
+
+
+def load_heuristic(
+    folder: str | Path, *, observation_space: gym.Space[Any] | None = None, gamma: float | None = None
+) -> StorableHeuristic:
+    """Load a heuristic that was saved, and check that it is for this observation space and discount.
+
+    :param folder: what `save` wrote
+    :param observation_space: of the run that wants it; None checks nothing
+    :param gamma: of the run that wants it; None checks nothing
+    """
+    folder = Path(folder)
+    config = _read_config(folder)
+    weights = _read_weights(folder, config.get("weights_sha256"))
+    heuristic = unpack(config, weights, str(folder))
+    heuristic.check(observation_space, gamma)
+    return heuristic
+
+
+def save_heuristic(heuristic: StorableHeuristic, folder: Path) -> None:
+    """Write a heuristic's folder; one that holds a heuristic already is replaced, any other is left alone."""
+    if folder.exists() and not (folder / CONFIG).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise HeuristicError(f"{folder} holds other things than a heuristic: choose another folder")
+    from safetensors.numpy import save
+
+    description, weights = pack(heuristic)
+    content = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
+    config = {**description, "versions": package_versions(), "weights_sha256": hashlib.sha256(content).hexdigest()}
+    aside = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    write_whole(aside / WEIGHTS, content)
+    write_whole(aside / CONFIG, json.dumps(config, indent=2, ensure_ascii=False).encode())
+    if folder.exists():
+        shutil.rmtree(folder)
+    aside.replace(folder)
+
+
+def pack(heuristic: StorableHeuristic) -> tuple[dict[str, Any], Weights]:
+    """Return a heuristic's description, as JSON holds it, and its arrays."""
+    space = heuristic.observation_space
+    description = {
+        "class": type(heuristic).__name__,
+        "gamma": heuristic.gamma,
+        "observation_space": None if space is None else space.as_json(),
+        "dataset": heuristic.dataset,
+        "metrics": heuristic.metrics,
+        "settings": heuristic.settings(),
+    }
+    return description, heuristic.weights()
+
+
+def unpack(description: dict[str, Any], weights: Weights, source: str) -> StorableHeuristic:
+    """Return the heuristic of a description and its arrays.
+
+    :param source: where they are from, for errors
+    """
+    name = description.get("class")
+    if name not in CLASSES:
+        raise HeuristicError(
+            f"{source} holds a heuristic of the unknown class {name!r}{nearest(str(name), CLASSES)}; known are "
+            f"{', '.join(CLASSES)}: install the version of hurl that wrote it"
+        )
+    cls: type[StorableHeuristic] = getattr(import_module(f"hurl.heuristics.{CLASSES[name]}"), name)
+    try:
+        space = description["observation_space"]
+        return cls.restore(
+            description["settings"],
+            weights,
+            gamma=description["gamma"],
+            observation_space=None if space is None else ObservationSpace.from_json(space),
+            dataset=description["dataset"],
+            metrics=description["metrics"],
+        )
+    except HeuristicError as error:
+        raise HeuristicError(f"{source}: {error}") from None
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise HeuristicError(
+            f"{source}: {CONFIG} does not describe a {name} ({type(error).__name__}: {error}): save the heuristic anew"
+        ) from error
+
+
+def check_shape(weights: Weights, name: str, shape: tuple[int, ...]) -> Any:
+    """Return one of the arrays, refused where it is missing or of another shape than the settings ask for."""
+    if name not in weights:
+        raise HeuristicError(f"{WEIGHTS} has no array {name!r}, which {CONFIG} asks for: save the heuristic anew")
+    if weights[name].shape != shape:
+        raise HeuristicError(
+            f"{WEIGHTS} has {name!r} of shape {weights[name].shape}, {CONFIG} asks for {shape}: save the heuristic anew"
+        )
+    return weights[name]
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((folder / CONFIG).read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise HeuristicError(
+            f"{folder} is not a saved heuristic, it has no {CONFIG}: make one with `hurl fit`, or name its folder"
+        ) from None
+    except ValueError as error:
+        raise HeuristicError(f"{folder / CONFIG} is not JSON ({error}): save the heuristic anew") from None
+    if not isinstance(config, dict):
+        raise HeuristicError(f"{folder / CONFIG} must hold keys and values: save the heuristic anew")
+    return config
+
+
+def _read_weights(folder: Path, digest: Any) -> Weights:
+    file = folder / WEIGHTS
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise HeuristicError(f"{folder} has no {WEIGHTS}: save the heuristic anew") from None
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        weights = load(content)
+    except SafetensorError as error:
+        if content[:1] == b"\x80" or content[:2] == b"PK":
+            raise HeuristicError(
+                f"{file} is a pickle, which could run any code, and is not loaded: save the heuristic anew"
+            ) from None
+        raise HeuristicError(f"{file} is not a safetensors file ({error}): save the heuristic anew") from None
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise HeuristicError(
+            f"{file} is not what {CONFIG} was written with, its hash differs: copy both files anew, or save the "
+            "heuristic anew"
+        )
+    return weights

@@ -1,0 +1,32 @@
+"""Names that users write: finding what they mean, and the nearest where there is no such thing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
+
+__all__ = ["find_function", "nearest"]
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return `; did you mean …?` with the nearest of some names, or nothing where none is near."""
+    found = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(repr(match) for match in found)}?" if found else ""
+
+
+def find_function(name: str) -> Callable[..., Any]:
+    """Return the function that `module:function` names."""
+    module_name, _, function_name = name.partition(":")
+    if not module_name or not function_name:
+        raise ValueError(f"{name!r} is not of the form module:function")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{name!r} can't be imported: {error}") from None
+    names = [key for key, value in vars(module).items() if callable(value)]
+    if function_name not in names:
+        raise ValueError(f"{module_name} has no function {function_name!r}{nearest(function_name, names)}")
+    function: Callable[..., Any] = getattr(module, function_name)
+    return function

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hurl.data import DatasetError, discounted_returns
+from hurl.data.returns import drop_time_limits
+from tests.data.examples import random_episodes
+
+
+def by_hand(episodes, gamma, last_values):
+    """G_t = r_t + γ·G_{t+1}, one transition at a time."""
+    returns = []
+    for episode, (start, end) in enumerate(zip(episodes.starts, episodes.ends, strict=True)):
+        value = 0.0 if episodes.terminated[episode] else last_values[episode]
+        backwards = []
+        for reward in episodes.rewards[start:end][::-1]:
+            value = reward + gamma * value
+            backwards.append(value)
+        returns += backwards[::-1]
+    return np.array(returns)
+
+
+shapes = st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=1, max_size=8)
+
+
+@given(shapes, st.floats(0, 0.999), st.integers(0, 99))
+def test_returns_are_those_of_a_loop(shape, gamma, seed):
+    lengths, terminated = zip(*shape, strict=True)
+    episodes = random_episodes(lengths, terminated, seed=seed)
+    last_values = np.random.default_rng(seed).normal(size=len(lengths))
+    np.testing.assert_allclose(
+        discounted_returns(episodes, gamma=gamma), by_hand(episodes, gamma, np.zeros(len(lengths))), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        discounted_returns(episodes, gamma=gamma, last_values=last_values),
+        by_hand(episodes, gamma, last_values),
+        atol=1e-9,
+    )
+
+
+def test_bootstrapping_with_the_value_makes_a_cut_episode_whole():
+    gamma = 0.9
+    whole = random_episodes([9], [True])
+    returns = discounted_returns(whole, gamma=gamma)
+    cut = whole.__class__(
+        whole.states[:6],
+        whole.actions[:5],
+        whole.rewards[:5],
+        np.array([5]),
+        np.array([False]),
+        whole.observation_space,
+        whole.action_space,
+        "cut",
+    )
+    np.testing.assert_allclose(discounted_returns(cut, gamma=gamma, last_values=returns[[5]]), returns[:5])
+
+
+def test_drop_keeps_what_ended_by_itself():
+    assert list(drop_time_limits(random_episodes()).lengths) == [4, 3]
+
+
+def test_drop_of_everything_is_refused():
+    with pytest.raises(DatasetError, match=r"all 2 episodes .* ended at a time limit.*cut, bootstrap"):
+        drop_time_limits(random_episodes([2, 3], [False, False]))
