@@ -9,6 +9,7 @@ from hurl.guidance import Guidance, HeuristicError, reshape
 from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, TanhSchedule
 
 if TYPE_CHECKING:
+    from hurl.diagnosis import diagnose as diagnose
     from hurl.envs import make_env as make_env
     from hurl.heuristics import MonteCarloHeuristic as MonteCarloHeuristic
     from hurl.heuristics import load_heuristic as load_heuristic
@@ -22,6 +23,7 @@ __all__ = [
     "LinearSchedule",
     "MonteCarloHeuristic",
     "TanhSchedule",
+    "diagnose",
     "guided",
     "load_heuristic",
     "make_env",
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 # Rooms that load torch, JAX or EnvPool are entered on first use, so that `import hurl` stays quick.
 _LAZY = {
     "MonteCarloHeuristic": "hurl.heuristics",
+    "diagnose": "hurl.diagnosis",
     "guided": "hurl.sb3",
     "load_heuristic": "hurl.heuristics",
     "make_env": "hurl.envs",
@@ -42,7 +45,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name in {"data", "envs", "experiments", "heuristics", "sb3", "tabular"}:
+    if name in {"data", "diagnosis", "envs", "experiments", "heuristics", "sb3", "tabular"}:
         return import_module(f"hurl.{name}")
     raise AttributeError(f"module 'hurl' has no attribute {name!r}")
 

@@ -6,10 +6,10 @@ import sys
 import traceback
 from pathlib import Path
 
-from hurl.cli import chain, runs
+from hurl.cli import chain, collect, diagnose, fit, runs
 from hurl.cli.app import app, report_error
 
-__all__ = ["chain", "main", "runs"]
+__all__ = ["chain", "collect", "diagnose", "fit", "main", "runs"]
 
 
 def main() -> None:

@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from hurl import __version__
+
 __all__ = ["Debug", "app", "console", "interruptible", "report_error"]
 
 app = typer.Typer(
-    help="Heuristic-guided reinforcement learning.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -22,6 +23,21 @@ app = typer.Typer(
 console = Console()
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"hurl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Heuristic-guided reinforcement learning."""
 
 
 @contextmanager

@@ -14,15 +14,16 @@ __all__ = ["RunProgress", "RunsProgress"]
 
 
 class RunProgress:
-    """A progress bar with return, λ, speed and time left; plain lines where the output is not a terminal."""
+    """Progress bars of the warm start, if any, and of the iterations; plain lines where there is no terminal."""
 
     def __init__(self, config: RunConfig) -> None:
         self.config = config
+        self.epochs = 0 if config.warm_start is None else config.warm_start.epochs
         self.progress = Progress(
-            TextColumn("iteration"),
+            TextColumn("{task.description}"),
             MofNCompleteColumn(),
             BarColumn(),
-            TextColumn("return {task.fields[value]}  λ {task.fields[lambda_]}  {task.fields[speed]} steps/s"),
+            TextColumn("{task.fields[status]}"),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
@@ -30,21 +31,40 @@ class RunProgress:
 
     def __enter__(self) -> RunProgress:
         self.progress.start()
-        self.task = self.progress.add_task("", total=self.config.iterations, value="—", lambda_="—", speed="—")
+        if self.epochs:
+            self.cloning = self.progress.add_task("cloning, epoch", total=self.epochs, status="reading the data")
+        self.iterations = self.progress.add_task(
+            "iteration", total=self.config.iterations, status="", visible=not self.epochs, start=not self.epochs
+        )
         return self
 
     def __exit__(self, *error: object) -> None:
         self.progress.stop()
 
-    def show(self, row: Row) -> None:
-        """Show an iteration."""
-        seconds = row.seconds_collecting + row.seconds_training + row.seconds_evaluating
-        value, lambda_ = f"{row.return_mean:.1f}", f"{row.lambda_:.3f}"
-        speed = f"{self.config.steps_per_iteration / seconds:,.0f}"
-        self.progress.update(self.task, advance=1, value=value, lambda_=lambda_, speed=speed)
+    def resume(self, iteration: int) -> None:
+        """Say that the run was begun before."""
+        console.print(f"resuming from iteration {iteration}")
+
+    def show_cloning(self, epoch: int, loss: float) -> None:
+        """Show an epoch of the warm start."""
+        status = f"loss {loss:.4f}"
+        self.progress.update(self.cloning, completed=epoch, status=status)
         if not console.is_terminal:
-            line = f"iteration {row.iteration}/{self.config.iterations}"
-            print(f"{line}  return {value}  λ {lambda_}  {speed} steps/s", flush=True)
+            print(f"cloning, epoch {epoch}/{self.epochs}  {status}", flush=True)
+
+    def show(self, row: Row) -> None:
+        """Show an iteration; iteration 0 is the cloned policy."""
+        status = f"return {row.return_mean:.1f}"
+        if row.iteration:
+            seconds = row.seconds_collecting + row.seconds_training + row.seconds_evaluating
+            status += f"  λ {row.lambda_:.3f}  {self.config.steps_per_iteration / seconds:,.0f} steps/s"
+            self.progress.update(self.iterations, completed=row.iteration, status=status)
+        else:
+            self.progress.update(self.cloning, completed=self.epochs, status=f"done: {status}")
+            self.progress.update(self.iterations, visible=self.config.iterations > 0)
+            self.progress.start_task(self.iterations)
+        if not console.is_terminal:
+            print(f"iteration {row.iteration}/{self.config.iterations}  {status}", flush=True)
 
 
 class RunsProgress:
@@ -80,8 +100,8 @@ class RunsProgress:
                 continue
             rows, task = folder.read_metrics(), self.tasks[name]
             self.progress.start_task(task)
-            self.progress.update(task, completed=len(rows), value=f"{rows[-1].return_mean:.1f}")
-            if len(rows) == self.progress.tasks[task].total:
+            self.progress.update(task, completed=rows[-1].iteration, value=f"{rows[-1].return_mean:.1f}")
+            if rows[-1].iteration == self.progress.tasks[task].total:
                 self.finished.add(name)
                 self.progress.stop_task(task)
                 if not console.is_terminal:

@@ -45,7 +45,7 @@ def train(
         soft_wrap=True,
     )
     with RunProgress(config) as progress, interruptible():
-        rows = run(config, folder, progress.show)
+        rows = run(config, folder, progress.show, report_cloning=progress.show_cloning, report_resuming=progress.resume)
     best = max(rows, key=lambda row: row.return_mean)
     console.print(
         f"Done: return {rows[-1].return_mean:.1f} after {rows[-1].steps:,} steps "

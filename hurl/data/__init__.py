@@ -1,6 +1,20 @@
 """Behaviour data: collecting it, reading it from Minari datasets, and its discounted returns."""
 
+from hurl.data.collect import PolicySummary, Progress, collect, summarize
 from hurl.data.episodes import DatasetError, Episodes, load_episodes
 from hurl.data.returns import TimeLimit, discounted_returns
+from hurl.data.rollout import CollectionError, Policy
 
-__all__ = ["DatasetError", "Episodes", "TimeLimit", "discounted_returns", "load_episodes"]
+__all__ = [
+    "CollectionError",
+    "DatasetError",
+    "Episodes",
+    "Policy",
+    "PolicySummary",
+    "Progress",
+    "TimeLimit",
+    "collect",
+    "discounted_returns",
+    "load_episodes",
+    "summarize",
+]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 from copy import deepcopy
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,13 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.envs import make_env
-from hurl.experiments.config import ConfigurationError, GuidanceConfig, RunConfig, nearest
+from hurl.experiments.config import ConfigurationError, GuidanceConfig, RunConfig
 from hurl.guidance import Guidance, Heuristic
+from hurl.heuristics import load_heuristic
+from hurl.names import find_function, nearest
 from hurl.sb3 import guided
 
-__all__ = ["build_environment", "build_model", "find_algorithm", "find_heuristic"]
+__all__ = ["build_environment", "build_model", "find_algorithm", "find_heuristic", "resolve_policy_kwargs"]
 
 LIBRARIES = {"sb3": "stable_baselines3", "contrib": "sb3_contrib", "sbx": "sbx"}
 NOT_RESUMABLE = ("replay_buffer_class", "rollout_buffer_class", "optimize_memory_usage", "use_sde", "target_kl")
@@ -34,15 +38,18 @@ def build_environment(config: RunConfig, n_envs: int, seed: int) -> VecEnv:
 
 
 def build_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
-    """Make the run's model, guided where the configuration has guidance, with fresh weights from its seed."""
+    """Make the run's model, guided where the configuration has guidance, with fresh weights from its seed.
+
+    A run of no iterations is guided by nothing, and needs no heuristic.
+    """
     algorithm = find_algorithm(config.algorithm.name)
     parameters = _parameters(config, algorithm)
     if config.algorithm.action_noise is not None:
         shape = env.action_space.shape or ()
         parameters["action_noise"] = NormalActionNoise(np.zeros(shape), np.full(shape, config.algorithm.action_noise))
-    if config.guidance is not None:
+    if config.guidance is not None and config.iterations:
         algorithm = guided(algorithm)
-        parameters["guidance"] = _build_guidance(config.guidance, config)
+        parameters["guidance"] = _build_guidance(config.guidance, config, env)
     model: BaseAlgorithm = algorithm(config.algorithm.policy, env, gamma=config.gamma, seed=config.seed, **parameters)
     return model
 
@@ -60,25 +67,24 @@ def find_algorithm(name: str) -> type[Any]:
     return algorithm
 
 
-def find_heuristic(name: str) -> Heuristic:
-    """Return the function that `module:function` names."""
-    module_name, _, function_name = name.partition(":")
-    if not function_name:
-        raise ConfigurationError(f"guidance.heuristic {name!r} is not of the form module:function")
+def find_heuristic(name: str, env: VecEnv, gamma: float) -> Heuristic:
+    """Return the function that `module:function` names, or the heuristic that was saved in a folder.
+
+    :param env: the environments it is for; a saved heuristic is checked against their observations
+    :param gamma: the discount it is for; a saved heuristic is checked against it
+    """
+    if os.sep in name or Path(name).is_dir():
+        return load_heuristic(name, observation_space=env.observation_space, gamma=gamma)
     try:
-        module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f"guidance.heuristic {name!r}: {error}") from None
-    names = [key for key, value in vars(module).items() if callable(value)]
-    if function_name not in names:
-        raise ConfigurationError(f"{module_name} has no function {function_name!r}{nearest(function_name, names)}")
-    heuristic: Heuristic = getattr(module, function_name)
-    return heuristic
+        return find_function(name)
+    except ValueError as error:
+        hint = "" if ":" in name else ", nor the folder of a saved heuristic"
+        raise ConfigurationError(f"guidance.heuristic: {error}{hint}") from None
 
 
-def _build_guidance(guidance: GuidanceConfig, config: RunConfig) -> Guidance:
+def _build_guidance(guidance: GuidanceConfig, config: RunConfig, env: VecEnv) -> Guidance:
     return Guidance(
-        find_heuristic(guidance.heuristic),
+        find_heuristic(guidance.heuristic, env, config.gamma),
         guidance.schedule.build(config.iterations),
         gamma=config.gamma,
         steps_per_iteration=config.steps_per_iteration,
@@ -101,7 +107,7 @@ def _parameters(config: RunConfig, algorithm: type[Any]) -> dict[str, Any]:
         if key not in known:
             raise ConfigurationError(f"{config.algorithm.name} has no parameter {key!r}{nearest(key, known)}")
     if "policy_kwargs" in parameters:
-        parameters["policy_kwargs"] = _policy_kwargs(parameters["policy_kwargs"], config.algorithm.name)
+        parameters["policy_kwargs"] = resolve_policy_kwargs(parameters["policy_kwargs"], config.algorithm.name)
     return _batches(config, algorithm, parameters) | parameters
 
 
@@ -134,7 +140,7 @@ def _check_divides(name: str, value: Any, steps_each: int) -> None:
         )
 
 
-def _policy_kwargs(policy_kwargs: dict[str, Any], algorithm: str) -> dict[str, Any]:
+def resolve_policy_kwargs(policy_kwargs: dict[str, Any], algorithm: str) -> dict[str, Any]:
     """Put the activation function in for its name."""
     name = policy_kwargs.get("activation_fn")
     if name is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -13,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hurl.guidance import Shaping
+from hurl.names import nearest
 from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, Schedule, TanhSchedule
 
 __all__ = [
@@ -22,8 +22,9 @@ __all__ = [
     "GuidanceConfig",
     "RunConfig",
     "ScheduleConfig",
+    "WarmStartConfig",
+    "apply_settings",
     "load_config",
-    "nearest",
     "preset_description",
     "preset_names",
 ]
@@ -89,9 +90,21 @@ class ScheduleConfig(_Strict):
 class GuidanceConfig(_Strict):
     """The heuristic and how it guides."""
 
-    heuristic: str = Field(description="module:function, e.g. hurl.heuristics.engineered:sparse_reacher")
+    heuristic: str = Field(
+        description="module:function, e.g. hurl.heuristics.engineered:sparse_reacher, or a saved heuristic's folder"
+    )
     schedule: ScheduleConfig
     shaping: Shaping = "hurl"
+
+
+class WarmStartConfig(_Strict):
+    """Behaviour cloning into the actor before the first iteration."""
+
+    dataset: str = Field(description="the id of a Minari dataset, e.g. hopper/behaviour-v0")
+    root: Path | None = Field(None, description="the folder of Minari datasets, the user's own by default")
+    epochs: int = Field(30, ge=1)
+    learning_rate: float | None = Field(None, gt=0, description="the policy's own by default")
+    batch_size: int = Field(128, ge=1)
 
 
 class RunConfig(_Strict):
@@ -100,8 +113,9 @@ class RunConfig(_Strict):
     environment: EnvironmentConfig
     algorithm: AlgorithmConfig
     guidance: GuidanceConfig | None = None
+    warm_start: WarmStartConfig | None = None
     gamma: float = Field(ge=0, lt=1)
-    iterations: int = Field(ge=1)
+    iterations: int = Field(ge=0, description="0 is for a warm start whose policy is evaluated alone")
     steps_per_iteration: int = Field(ge=1)
     updates_per_iteration: int | None = Field(
         None, ge=1, description="gradient steps after each batch, off-policy only"
@@ -110,6 +124,12 @@ class RunConfig(_Strict):
     checkpoint_every: int = Field(5, ge=1, description="iterations from one checkpoint to the next")
     seed: int = Field(0, ge=0)
     threads: int = Field(1, ge=1, description="processor cores the run may use; with 1 it repeats exactly")
+
+    @model_validator(mode="after")
+    def _check_iterations(self) -> RunConfig:
+        if self.iterations == 0 and self.warm_start is None:
+            raise ValueError("iterations: input should be greater than or equal to 1, got 0 without a warm_start")
+        return self
 
     @model_validator(mode="after")
     def _check_batches(self) -> RunConfig:
@@ -131,10 +151,15 @@ def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
     :param source: a preset and its variant, `sparse-reacher/hurl`, or the path of a YAML file
     :param overrides: `key=value` each, keys dotted, values YAML: `guidance.schedule.lambda0=0.9`
     """
-    values = _read_source(source)
-    for override in overrides:
-        _set(values, override)
-    return validate(values, source)
+    return validate(apply_settings(_read_source(source), overrides), source)
+
+
+def apply_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Return values with some set anew, `key=value` each, keys dotted, values YAML."""
+    values = dict(values)
+    for setting in settings:
+        _set(values, setting)
+    return values
 
 
 def validate(values: Mapping[str, Any], source: str) -> RunConfig:
@@ -158,12 +183,6 @@ def preset_names() -> list[str]:
 def preset_description(name: str) -> str:
     """Return what a preset says of itself."""
     return str(_read_preset(name)["description"])
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `; did you mean …?` with the nearest of some names, or nothing where none is near."""
-    found = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(repr(match) for match in found)}?" if found else ""
 
 
 def _read_source(source: str) -> dict[str, Any]:

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.experiments.build import build_environment, build_model
+from hurl.experiments.build import build_environment, build_model, find_algorithm
 from hurl.experiments.checkpoint import checkpoint_paths, load_weights
 from hurl.experiments.config import RunConfig
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.run import Evaluation, evaluate
 
-__all__ = ["evaluate_checkpoint", "film", "find_checkpoint"]
+__all__ = ["build_policy", "config_of", "evaluate_checkpoint", "film", "find_checkpoint"]
 
 FRAMES_PER_SECOND = 30
 
@@ -34,7 +35,7 @@ def find_checkpoint(path: Path) -> Path:
 
 def evaluate_checkpoint(checkpoint: Path, *, episodes: int, seed: int, deterministic: bool = True) -> Evaluation:
     """Roll a checkpoint's policy out for some episodes, side by side."""
-    config = _config_of(checkpoint)
+    config = config_of(checkpoint)
     env = build_environment(config, episodes, seed)
     model = _load_policy(config, checkpoint, env, seed)
     return evaluate(model, env, episodes, deterministic)
@@ -48,7 +49,7 @@ def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True)
         imageio, *_ = (import_module(name) for name in ("imageio.v2", "imageio_ffmpeg", "pygame"))
     except ModuleNotFoundError as error:
         raise ValueError(f"filming needs the extra 'video' ({error}): pip install '.[video]' in the clone") from None
-    config = _config_of(checkpoint)
+    config = config_of(checkpoint)
     environment = config.environment.model_copy(
         update={"options": config.environment.options | {"render_mode": "rgb_array"}, "backend": "gymnasium"}
     )
@@ -75,13 +76,23 @@ def _frames(model: BaseAlgorithm, env: VecEnv, deterministic: bool) -> list[Any]
     return frames
 
 
-def _config_of(checkpoint: Path) -> RunConfig:
+def config_of(checkpoint: Path) -> RunConfig:
+    """Return the configuration of the run that a checkpoint is of."""
     return RunFolder(checkpoint.resolve().parent.parent).read_config()
 
 
+def build_policy(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
+    """Make a model that is to act only: without guidance and the code of its heuristic, and with no room for replay."""
+    algorithm = config.algorithm
+    if issubclass(find_algorithm(algorithm.name), OffPolicyAlgorithm):
+        parameters = algorithm.parameters | {"buffer_size": env.num_envs}
+        algorithm = algorithm.model_copy(update={"parameters": parameters})
+    return build_model(config.model_copy(update={"guidance": None, "algorithm": algorithm}), env)
+
+
 def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> BaseAlgorithm:
-    """Return a model with the checkpoint's weights. A policy needs no guidance, nor the code of its heuristic."""
-    model = build_model(config.model_copy(update={"guidance": None}), env)
+    """Return a model with the checkpoint's weights."""
+    model = build_policy(config, env)
     load_weights(model, checkpoint)
     env.seed(seed)  # building a model seeds its environments with the run's own seed
     return model

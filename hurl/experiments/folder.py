@@ -56,6 +56,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.yaml"
+        self.inputs_file = path / "inputs.json"
         self.metrics_file = path / "metrics.csv"
         self.tensorboard = path / "tensorboard"
         self.checkpoints = path / "checkpoints"
@@ -81,9 +82,35 @@ class RunFolder:
             elif not self.config_file.exists() and any(entry.name != "lock" for entry in self.path.iterdir()):
                 raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
             else:
+                text = config.to_yaml().encode()
+                if self.config_file.exists() and self.config_file.read_bytes() != text:
+                    self.inputs_file.unlink(missing_ok=True)  # of a run that was given up before it had a result
                 write_whole(self.path / "versions.json", json.dumps(package_versions(), indent=2).encode())
-                write_whole(self.config_file, config.to_yaml().encode())
+                write_whole(self.config_file, text)
             yield
+
+    def pin_input(self, name: str, digest: str) -> None:
+        """Write down the hash of something that the run is made from; where there is one already, compare them.
+
+        :param name: what it is, e.g. `dataset hopper/behaviour-v0`
+        """
+        pinned = self._read_inputs()
+        if pinned.get(name, digest) != digest:
+            raise RunFolderError(
+                f"the {name} has changed since the run in {self.path} began: put the old one back, choose another "
+                "--out, or remove that folder"
+            )
+        write_whole(self.inputs_file, json.dumps(pinned | {name: digest}, indent=2).encode())
+
+    def _read_inputs(self) -> dict[str, str]:
+        if not self.inputs_file.exists():
+            return {}
+        try:
+            return dict(json.loads(self.inputs_file.read_bytes()))
+        except (TypeError, ValueError):
+            raise RunFolderError(
+                f"{self.inputs_file} is damaged: remove it to go on with what the run is made from now"
+            ) from None
 
     def read_metrics(self, last: int | None = None) -> list[Row]:
         """Return the rows of the metrics, up to an iteration."""

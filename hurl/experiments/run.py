@@ -18,6 +18,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import VecEnv
 
+from hurl.data import load_episodes
 from hurl.experiments.build import build_environment, build_model
 from hurl.experiments.checkpoint import (
     CheckpointError,
@@ -26,20 +27,33 @@ from hurl.experiments.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from hurl.experiments.config import ConfigurationError, RunConfig
+from hurl.experiments.config import ConfigurationError, RunConfig, WarmStartConfig
 from hurl.experiments.folder import Row, RunFolder, RunFolderError
 from hurl.guidance import HeuristicError
+from hurl.sb3 import warm_start
 
 __all__ = ["Evaluation", "TrainingFailedError", "evaluate", "train"]
 
-TRAINING, EVALUATION = 1, 2
+TRAINING, EVALUATION, CLONING = 1, 2, 3
+UNGUIDED = dict.fromkeys(("h_mean", "h_min", "h_max"), np.nan)
 
 
-def train(config: RunConfig, path: Path, report: Callable[[Row], None] = lambda row: None) -> list[Row]:
+def train(
+    config: RunConfig,
+    path: Path,
+    report: Callable[[Row], None] = lambda row: None,
+    *,
+    report_cloning: Callable[[int, float], None] = lambda epoch, loss: None,
+    report_resuming: Callable[[int], None] = lambda iteration: None,
+) -> list[Row]:
     """Run a configuration in a folder, from its last checkpoint on; return the metrics, a row an iteration.
+
+    A warm start comes before the first iteration: the cloned policy is iteration 0.
 
     :param path: the run's folder
     :param report: called with each row as it comes, those of an earlier part of the run included
+    :param report_cloning: called with each epoch of the warm start and its mean loss
+    :param report_resuming: called with the iteration that the run goes on from, where it was begun before
     """
     folder = RunFolder(path)
     with folder.open(config):
@@ -49,31 +63,110 @@ def train(config: RunConfig, path: Path, report: Callable[[Row], None] = lambda 
             for row in rows:
                 report(row)
         else:
-            rows = _go_on(config, folder, report)
+            rows = _go_on(config, folder, report, report_cloning, report_resuming)
         shutil.rmtree(folder.replay, ignore_errors=True)
     return rows
 
 
-def _go_on(config: RunConfig, folder: RunFolder, report: Callable[[Row], None]) -> list[Row]:
+def _go_on(
+    config: RunConfig,
+    folder: RunFolder,
+    report: Callable[[Row], None],
+    report_cloning: Callable[[int, float], None],
+    report_resuming: Callable[[int], None],
+) -> list[Row]:
     torch.set_num_threads(config.threads)
     env, evaluation_env, model = _build(config)
+    _pin_heuristic(config, folder, model)
+    rows: list[Row] = []
     checkpoints = checkpoint_paths(folder)
-    iteration = load_checkpoint(folder, model, checkpoints[-1]) if checkpoints else 0
-    rows = folder.read_metrics(last=iteration)
-    if len(rows) != iteration:
-        raise RunFolderError(
-            f"{folder.metrics_file} has {len(rows)} of the {iteration} iterations of the last checkpoint: "
-            f"remove the checkpoints after {len(rows)}"
-        )
+    if checkpoints:
+        iteration = load_checkpoint(folder, model, checkpoints[-1])
+        rows = _read_rows(config, folder, iteration)
+        report_resuming(iteration)
+    model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
+    if not checkpoints and config.warm_start is not None:
+        rows = [_clone(config, config.warm_start, folder, model, evaluation_env, report_cloning)]
     for row in rows:
         report(row)
-    model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
-    _begin_episodes(model, env, _seed(config, TRAINING, iteration))
-    _learn(model, config, Iterations(config, folder, rows, evaluation_env, report))
+    if _last_iteration(rows) < config.iterations:
+        _begin_episodes(model, env, _seed(config, TRAINING, _last_iteration(rows)))
+        _learn(model, config, Iterations(config, folder, rows, evaluation_env, report))
     model.logger.close()
     env.close()
     evaluation_env.close()
     return rows
+
+
+def _read_rows(config: RunConfig, folder: RunFolder, iteration: int) -> list[Row]:
+    """Return the metrics up to a checkpoint's iteration, all of which must be there."""
+    rows = folder.read_metrics(last=iteration)
+    expected = iteration if config.warm_start is None else iteration + 1
+    if len(rows) != expected:
+        raise RunFolderError(
+            f"{folder.metrics_file} has {len(rows)} of the {expected} iterations of the last checkpoint: "
+            f"remove {f'the checkpoints after {rows[-1].iteration}' if rows else 'all checkpoints'}"
+        )
+    return rows
+
+
+def _last_iteration(rows: list[Row]) -> int:
+    return rows[-1].iteration if rows else 0
+
+
+def _pin_heuristic(config: RunConfig, folder: RunFolder, model: BaseAlgorithm) -> None:
+    """See to it that a heuristic that was saved, and may be fitted anew, is the one that the run began with."""
+    guidance = getattr(model, "guidance", None)
+    digest = None if guidance is None else getattr(guidance.heuristic, "digest", None)
+    if digest is not None:
+        assert config.guidance is not None
+        folder.pin_input(f"heuristic {config.guidance.heuristic}", digest)
+
+
+def _clone(
+    config: RunConfig,
+    settings: WarmStartConfig,
+    folder: RunFolder,
+    model: BaseAlgorithm,
+    evaluation_env: VecEnv,
+    report: Callable[[int, float], None],
+) -> Row:
+    """Warm-start the model and evaluate its policy: iteration 0, with a checkpoint, so that it is done once."""
+
+    def log(epoch: int, loss: float) -> None:
+        model.logger.record("cloning/loss", loss)
+        model.logger.dump(epoch)
+        report(epoch, loss)
+
+    episodes = load_episodes(settings.dataset, settings.root)
+    folder.pin_input(f"dataset {settings.dataset}", episodes.digest)
+    result = warm_start(
+        model,
+        episodes,
+        epochs=settings.epochs,
+        learning_rate=settings.learning_rate,
+        batch_size=settings.batch_size,
+        seed=_seed(config, CLONING, 0),
+        report=log,
+    )
+    started = perf_counter()
+    evaluation = _evaluate_iteration(config, model, evaluation_env, 0)
+    row = Row(
+        iteration=0,
+        steps=0,
+        lambda_=1.0,
+        discount=config.gamma,
+        seconds_collecting=0.0,
+        seconds_training=result.seconds,
+        seconds_evaluating=perf_counter() - started,
+        **evaluation.summary(),
+        **UNGUIDED,
+    )
+    _log(model, row)
+    model.logger.dump(0)
+    folder.write_metrics([row])
+    save_checkpoint(folder, model, 0)
+    return row
 
 
 def _build(config: RunConfig) -> tuple[VecEnv, VecEnv, BaseAlgorithm]:
@@ -100,7 +193,8 @@ def _learn(model: BaseAlgorithm, config: RunConfig, iterations: Iterations) -> N
     except (HeuristicError, CheckpointError):
         raise
     except ValueError as error:
-        raise TrainingFailedError(f"training failed after iteration {len(iterations.rows)}: {error}") from error
+        done = _last_iteration(iterations.rows)
+        raise TrainingFailedError(f"training failed after iteration {done}: {error}") from error
 
 
 class TrainingFailedError(RuntimeError):
@@ -133,7 +227,7 @@ class Iterations(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         self.training += self._lap()
-        if self.num_timesteps >= (len(self.rows) + 1) * self.config.steps_per_iteration:
+        if self.num_timesteps >= (_last_iteration(self.rows) + 1) * self.config.steps_per_iteration:
             self._close_iteration()
 
     def _on_rollout_end(self) -> None:
@@ -144,12 +238,12 @@ class Iterations(BaseCallback):
         self._close_iteration()
 
     def _close_iteration(self) -> None:
-        iteration = len(self.rows) + 1
-        self.evaluation_env.seed(_seed(self.config, EVALUATION, iteration))
-        evaluation = evaluate(self.model, self.evaluation_env, self.config.evaluation_episodes)
+        iteration = _last_iteration(self.rows) + 1
+        evaluation = _evaluate_iteration(self.config, self.model, self.evaluation_env, iteration)
         row = self._row(iteration, evaluation, self._lap())
         self.rows.append(row)
-        self._log(row)
+        _log(self.model, row)
+        self.model.dump_logs()
         self.folder.write_metrics(self.rows)
         last = iteration == self.config.iterations
         if last or iteration % self.config.checkpoint_every == 0:
@@ -163,7 +257,7 @@ class Iterations(BaseCallback):
 
     def _row(self, iteration: int, evaluation: Evaluation, seconds: float) -> Row:
         guidance = getattr(self.model, "guidance", None)
-        guided = {"lambda_": 1.0, "discount": self.config.gamma} | dict.fromkeys(("h_mean", "h_min", "h_max"), np.nan)
+        guided = {"lambda_": 1.0, "discount": self.config.gamma} | UNGUIDED
         if guidance is not None:
             statistics = guidance.statistics
             guided = {"lambda_": guidance.lambda_, "discount": guidance.discount, "h_mean": statistics.mean}
@@ -171,22 +265,12 @@ class Iterations(BaseCallback):
         return Row(
             iteration=iteration,
             steps=self.num_timesteps,
-            return_mean=float(evaluation.returns.mean()),
-            return_std=float(evaluation.returns.std()),
-            return_min=float(evaluation.returns.min()),
-            return_max=float(evaluation.returns.max()),
-            episode_length=float(evaluation.lengths.mean()),
             seconds_collecting=self.collecting,
             seconds_training=self.training,
             seconds_evaluating=seconds,
+            **evaluation.summary(),
             **guided,
         )
-
-    def _log(self, row: Row) -> None:
-        self.logger.record("evaluation/return_mean", row.return_mean)
-        self.logger.record("evaluation/return_std", row.return_std)
-        self.logger.record("evaluation/episode_length", row.episode_length)
-        self.model.dump_logs()
 
     def _lap(self) -> float:
         before, self.mark = self.mark, perf_counter()
@@ -199,6 +283,16 @@ class Evaluation:
 
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
+
+    def summary(self) -> dict[str, float]:
+        """Return the columns of the metrics that tell of it."""
+        return {
+            "return_mean": float(self.returns.mean()),
+            "return_std": float(self.returns.std()),
+            "return_min": float(self.returns.min()),
+            "return_max": float(self.returns.max()),
+            "episode_length": float(self.lengths.mean()),
+        }
 
 
 def evaluate(model: BaseAlgorithm, env: VecEnv, episodes: int, deterministic: bool = True) -> Evaluation:
@@ -213,6 +307,17 @@ def evaluate(model: BaseAlgorithm, env: VecEnv, episodes: int, deterministic: bo
         return_episode_rewards=True,
     )
     return Evaluation(np.array(returns, np.float64), np.array(lengths, np.int64))
+
+
+def _evaluate_iteration(config: RunConfig, model: BaseAlgorithm, env: VecEnv, iteration: int) -> Evaluation:
+    env.seed(_seed(config, EVALUATION, iteration))
+    return evaluate(model, env, config.evaluation_episodes)
+
+
+def _log(model: BaseAlgorithm, row: Row) -> None:
+    model.logger.record("evaluation/return_mean", row.return_mean)
+    model.logger.record("evaluation/return_std", row.return_std)
+    model.logger.record("evaluation/episode_length", row.episode_length)
 
 
 def _begin_episodes(model: BaseAlgorithm, env: VecEnv, seed: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 from hurl.data import Episodes
 from hurl.guidance import HeuristicError
 
-__all__ = ["ObservationSpace", "StorableHeuristic", "Weights", "data_origin"]
+__all__ = ["FitReport", "ObservationSpace", "StorableHeuristic", "Weights", "data_origin"]
 
 Weights = dict[str, NDArray[Any]]
+# Called as fitting goes on: how many epochs, or updates, are done, of how many, the loss, and R² on held-out episodes.
+FitReport = Callable[[int, int, float, float | None], None]
 
 
 @dataclass(frozen=True)

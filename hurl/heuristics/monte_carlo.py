@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self, get_args
@@ -12,12 +11,11 @@ from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
 from hurl.data.returns import drop_time_limits
-from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights, data_origin
+from hurl.guidance import HeuristicError
+from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin
 from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network
 
-__all__ = ["MonteCarloHeuristic", "r_squared"]
-
-FitReport = Callable[[int, float, float | None], None]
+__all__ = ["FitReport", "MonteCarloHeuristic", "fit_returns", "r_squared", "returns_of", "usable_episodes"]
 
 
 class MonteCarloHeuristic(StorableHeuristic):
@@ -43,7 +41,7 @@ class MonteCarloHeuristic(StorableHeuristic):
         validation: float = 0.1,
         seed: int = 0,
         root: Path | None = None,
-        report: FitReport = lambda epoch, loss, score: None,
+        report: FitReport = lambda done, total, loss, score: None,
         **fitting: Any,
     ) -> Self:
         """Fit the heuristic to a dataset.
@@ -53,35 +51,16 @@ class MonteCarloHeuristic(StorableHeuristic):
         :param time_limit: how an episode that a time limit ended counts: `cut`, `bootstrap` or `drop`
         :param validation: the share of episodes that are held out to measure R²; 0 holds none out
         :param root: the folder of Minari datasets, None for the user's own
-        :param report: called after each epoch with its number, the loss, and R² on the held-out episodes
+        :param report: called after each epoch with its number, that of all, the loss, and R² on the held-out episodes
         :param fitting: how the network is fitted, see `hurl.heuristics.network.Fitting`
         """
         settings = Fitting(**fitting)
-        episodes = _usable(load_episodes(dataset, root), gamma, time_limit)
+        episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
         train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
-        if settings.patience is not None and held_out is None:
-            raise ValueError("patience needs episodes to be held out: set validation above 0")
-        space = ObservationSpace.of(episodes.observation_space)
         begun = perf_counter()
-
-        def judge(network: Network) -> float:
-            assert held_out is not None
-            targets = _targets(held_out, gamma, time_limit, network, space)
-            return r_squared(targets, network(as_inputs(held_out.observations, space))[:, 0])
-
-        inputs = as_inputs(train.observations, space)
-        network, metrics = fit_network(
-            inputs,
-            lambda network: _targets(train, gamma, time_limit, network, space),
-            n=space.n,
-            fitting=settings,
-            seed=seed,
-            judge=judge if held_out is not None else None,
-            report=report,
+        network, metrics = fit_returns(
+            train, held_out, gamma=gamma, time_limit=time_limit, fitting=settings, seed=seed, report=report
         )
-        metrics["r2_training"] = r_squared(_targets(train, gamma, time_limit, network, space), network(inputs)[:, 0])
-        if held_out is not None:
-            metrics["r2_held_out"] = judge(network)
         metrics["seconds"] = perf_counter() - begun
         return cls(network, time_limit, **data_origin(episodes, gamma, **metrics))
 
@@ -103,6 +82,47 @@ class MonteCarloHeuristic(StorableHeuristic):
         return cls(Network.restore(settings["network"], weights), settings["time_limit"], **origin)
 
 
+def fit_returns(
+    train: Episodes,
+    held_out: Episodes | None,
+    *,
+    gamma: float,
+    time_limit: TimeLimit,
+    fitting: Fitting,
+    seed: int,
+    report: FitReport,
+) -> tuple[Network, dict[str, float]]:
+    """Fit a network to the returns of some episodes; return it and how well it fits them and the held-out ones."""
+    if fitting.patience is not None and held_out is None:
+        raise ValueError("patience needs episodes to be held out: set validation above 0")
+    space = ObservationSpace.of(train.observation_space)
+    if train.states.dtype == np.uint8 and len(space.shape) == 3:
+        raise HeuristicError(
+            f"observations of shape {space.shape} and type uint8 are images, which this network is not for: fit an "
+            "ImageMonteCarloHeuristic to them"
+        )
+
+    def judge(network: Network) -> float:
+        assert held_out is not None
+        targets = returns_of(held_out, gamma, time_limit, network, space)
+        return r_squared(targets, network(as_inputs(held_out.observations, space))[:, 0])
+
+    inputs = as_inputs(train.observations, space)
+    network, metrics = fit_network(
+        inputs,
+        lambda network: returns_of(train, gamma, time_limit, network, space),
+        n=space.n,
+        fitting=fitting,
+        seed=seed,
+        judge=judge if held_out is not None else None,
+        report=report,
+    )
+    metrics["r2_training"] = r_squared(returns_of(train, gamma, time_limit, network, space), network(inputs)[:, 0])
+    if held_out is not None:
+        metrics["r2_held_out"] = judge(network)
+    return network, metrics
+
+
 def r_squared(targets: NDArray[Any], predictions: NDArray[Any]) -> float:
     """Return R² = 1 − Σ(y − f)² / Σ(y − ȳ)²: 1 is perfect, 0 no better than the mean."""
     residual = np.sum((targets - predictions) ** 2, dtype=np.float64)
@@ -110,7 +130,8 @@ def r_squared(targets: NDArray[Any], predictions: NDArray[Any]) -> float:
     return float(1 - residual / total) if total > 0 else float(residual == 0)
 
 
-def _usable(episodes: Episodes, gamma: float, time_limit: TimeLimit) -> Episodes:
+def usable_episodes(episodes: Episodes, gamma: float, time_limit: TimeLimit) -> Episodes:
+    """Return the episodes whose returns count; γ, or a treatment of time limits, that can't be is refused."""
     if not 0.0 <= gamma < 1.0:
         raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
     if time_limit not in get_args(TimeLimit):
@@ -118,7 +139,7 @@ def _usable(episodes: Episodes, gamma: float, time_limit: TimeLimit) -> Episodes
     return drop_time_limits(episodes) if time_limit == "drop" else episodes
 
 
-def _targets(
+def returns_of(
     episodes: Episodes, gamma: float, time_limit: TimeLimit, network: Network | None, space: ObservationSpace
 ) -> NDArray[np.float64]:
     """Return G of each transition; where time limits are bootstrapped, with the network's values beyond them."""

@@ -14,10 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.guidance import HeuristicError
-from hurl.heuristics.base import ObservationSpace, Weights
+from hurl.heuristics.base import FitReport, ObservationSpace, Weights
 from hurl.heuristics.storage import check_shape
 
-__all__ = ["Activation", "Fitting", "Network", "as_inputs", "fit_network"]
+__all__ = [
+    "Activation",
+    "Fitting",
+    "Network",
+    "as_inputs",
+    "compile_epoch",
+    "fit_network",
+    "forward",
+    "in_chunks",
+    "initial_parameters",
+    "one_hot",
+    "standardisation",
+]
 
 Activation = Literal["tanh", "relu"]
 Array = NDArray[np.float32]
@@ -98,6 +110,35 @@ def as_inputs(observations: NDArray[Any], space: ObservationSpace) -> NDArray[An
     return states
 
 
+def in_chunks(function: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[Any], size: int = 2048) -> NDArray[Any]:
+    """Return what a function of a batch returns, taking a large batch in pieces: its hidden values need memory."""
+    if len(inputs) <= size:
+        return function(inputs)
+    return np.concatenate([function(inputs[start : start + size]) for start in range(0, len(inputs), size)])
+
+
+def one_hot(inputs: NDArray[Any], n: int | None) -> Array:
+    """Return vectors in place of the numbers of states; vectors stay as they are.
+
+    :param inputs: what `as_inputs` returns
+    :param n: the number of states of a Discrete space
+    """
+    return inputs if n is None else np.eye(n, dtype=np.float32)[inputs]
+
+
+def standardisation(inputs: NDArray[Any], n: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and deviation of each input; 0 and 1 for one-hot vectors.
+
+    :param inputs: what `as_inputs` returns
+    :param n: the number of states of a Discrete space
+    """
+    if n is not None:
+        return np.zeros(n), np.ones(n)
+    mean, deviation = inputs.mean(axis=0, dtype=np.float64), inputs.std(axis=0, dtype=np.float64)
+    deviation[deviation < 1e-6] = 1.0  # a constant says nothing: leave it as it is
+    return mean, deviation
+
+
 @dataclass(frozen=True)
 class Fitting:
     """How a network is fitted; the defaults are the paper's.
@@ -135,7 +176,7 @@ def fit_network(
     fitting: Fitting,
     seed: int,
     judge: Callable[[Network], float] | None = None,
-    report: Callable[[int, float, float | None], None] = lambda epoch, loss, score: None,
+    report: FitReport = lambda done, total, loss, score: None,
 ) -> tuple[Network, dict[str, float]]:
     """Fit a network by least squares: min_θ Σ_i (f_θ(x_i) − y_i)², by Adam on minibatches.
 
@@ -143,15 +184,16 @@ def fit_network(
     :param targets: y for an epoch, given the network so far (None before the first), shape (n,)
     :param n: the number of states of a Discrete space
     :param judge: a score on held-out data, higher is better; None where nothing is held out
-    :param report: called after each epoch with its number, the mean loss in units of the targets and the score
+    :param report: called after each epoch with its number, that of all, the mean loss in units of the targets, and
+        the score
     :return: the network with the standardisation folded into its weights, and metrics
     """
     import jax
     import jax.numpy as jnp
 
     scaling = _Scaling.of(inputs, targets(None), fitting.standardise)
-    parameters = _initial_parameters([n or inputs.shape[1], *fitting.hidden, 1], np.random.default_rng(seed))
-    start, run_epoch = _compile_epoch(fitting)
+    parameters = initial_parameters([n or inputs.shape[1], *fitting.hidden, 1], np.random.default_rng(seed))
+    start, run_epoch = compile_epoch(_squared_error(fitting.activation), fitting)
     state, key = start(parameters), jax.random.key(seed)
     data = jnp.asarray(scaling.inputs(inputs))
     network, best, best_epoch = None, -np.inf, 0
@@ -161,7 +203,7 @@ def fit_network(
         state, loss = run_epoch(state, order, data, scaled)
         network = scaling.fold(jax.device_get(state[0]), fitting.activation)
         score = judge(network) if judge is not None else None
-        report(epoch, float(loss) * scaling.target_scale**2, score)
+        report(epoch, fitting.epochs, float(loss) * scaling.target_scale**2, score)
         if fitting.patience is None or score is None:
             best_network, best_epoch = network, epoch
         elif score > best:
@@ -187,9 +229,7 @@ class _Scaling:
         target_scale = float(np.std(targets)) or 1.0
         if inputs.ndim == 1:
             return cls(np.zeros(()), np.ones(()), float(np.mean(targets)), target_scale)
-        mean, deviation = inputs.mean(axis=0, dtype=np.float64), inputs.std(axis=0, dtype=np.float64)
-        deviation[deviation < 1e-6] = 1.0  # a constant says nothing: leave it as it is
-        return cls(mean, deviation, float(np.mean(targets)), target_scale)
+        return cls(*standardisation(inputs, None), float(np.mean(targets)), target_scale)
 
     def inputs(self, inputs: NDArray[Any]) -> NDArray[Any]:
         if inputs.ndim == 1:
@@ -213,7 +253,7 @@ class _Scaling:
         return Network(single, activation)
 
 
-def _initial_parameters(sizes: list[int], generator: np.random.Generator) -> Parameters:
+def initial_parameters(sizes: list[int], generator: np.random.Generator) -> Parameters:
     """Return Glorot's uniform weights and biases of zero."""
     parameters = []
     for inputs, outputs in pairwise(sizes):
@@ -223,21 +263,38 @@ def _initial_parameters(sizes: list[int], generator: np.random.Generator) -> Par
     return parameters
 
 
-def _compile_epoch(fitting: Fitting) -> tuple[Callable[[Parameters], Any], Callable[..., Any]]:
-    """Return how training starts, and an epoch of it: one compiled loop over shuffled minibatches."""
+def forward(parameters: Parameters, inputs: Any, activation: Activation) -> Any:
+    """Return what `Network` does, in JAX."""
     import jax
     import jax.numpy as jnp
+
+    (weight, bias), *rest = parameters
+    values = (weight[inputs] if inputs.ndim == 1 else inputs @ weight) + bias
+    for weight, bias in rest:
+        values = (jnp.tanh if activation == "tanh" else jax.nn.relu)(values) @ weight + bias
+    return values
+
+
+def _squared_error(activation: Activation) -> Callable[[Parameters, Any, Any], Any]:
+    import jax.numpy as jnp
+
+    def loss_of(parameters: Parameters, inputs: Any, targets: Any) -> Any:
+        return jnp.mean((forward(parameters, inputs, activation)[:, 0] - targets) ** 2)
+
+    return loss_of
+
+
+def compile_epoch(
+    loss_of: Callable[[Any, Any, Any], Any], fitting: Fitting
+) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
+    """Return how training starts, and an epoch of it: one compiled loop over shuffled minibatches.
+
+    :param loss_of: the loss of parameters on a batch of inputs and targets
+    """
+    import jax
     import optax
 
     optimiser = optax.adam(fitting.learning_rate)
-    activation = {"tanh": jnp.tanh, "relu": jax.nn.relu}[fitting.activation]
-
-    def loss_of(parameters: Parameters, inputs: Any, targets: Any) -> Any:
-        (weight, bias), *rest = parameters
-        values = (weight[inputs] if inputs.ndim == 1 else inputs @ weight) + bias
-        for weight, bias in rest:
-            values = activation(values) @ weight + bias
-        return jnp.mean((values[:, 0] - targets) ** 2)
 
     def update(carry: Any, batch: Any) -> Any:
         parameters, optimiser_state, inputs, targets = carry

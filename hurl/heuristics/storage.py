@@ -21,7 +21,7 @@ from hurl.guidance import HeuristicError
 from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights
 from hurl.names import nearest
 
-__all__ = ["load_heuristic", "pack", "save_heuristic", "unpack"]
+__all__ = ["check_shape", "load_heuristic", "pack", "save_heuristic", "under_prefix", "unpack", "with_prefix"]
 
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 
@@ -30,6 +30,14 @@ CLASSES = {
     "Zero": "simple",
     "Engineered": "simple",
     "MonteCarloHeuristic": "monte_carlo",
+    "VAEFilteredHeuristic": "vae",
+    "EnsembleLowerBound": "ensemble",
+    "OfflineRLHeuristic": "offline",
+    "MaxOf": "combine",
+    "Scaled": "combine",
+    "Shifted": "combine",
+    "ImageMonteCarloHeuristic": "image",
+    "ValueFunctionHeuristic": "value_function",
 }
 
 
@@ -111,6 +119,16 @@ def unpack(description: dict[str, Any], weights: Weights, source: str) -> Storab
         raise HeuristicError(
             f"{source}: {CONFIG} does not describe a {name} ({type(error).__name__}: {error}): save the heuristic anew"
         ) from error
+
+
+def with_prefix(prefix: str, weights: Weights) -> Weights:
+    """Return the arrays of a part, named as those of the whole."""
+    return {f"{prefix}{name}": array for name, array in weights.items()}
+
+
+def under_prefix(prefix: str, weights: Weights) -> Weights:
+    """Return the arrays of a part, named as its own."""
+    return {name.removeprefix(prefix): array for name, array in weights.items() if name.startswith(prefix)}
 
 
 def check_shape(weights: Weights, name: str, shape: tuple[int, ...]) -> Any:

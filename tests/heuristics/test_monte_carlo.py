@@ -82,7 +82,7 @@ def test_patience_keeps_the_best_weights():
         gamma=0.9,
         patience=3,
         validation=0.3,
-        report=lambda epoch, loss, score: scores.append(score),
+        report=lambda done, total, loss, score: scores.append(score),
         **(SMALL | {"epochs": 60}),
     )
     assert len(scores) < 60

@@ -1,0 +1,182 @@
+"""`hurl collect`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from hurl.cli.app import Debug, app, console, interruptible
+from hurl.experiments.folder import Row
+from hurl.experiments.process import prepare_process
+
+if TYPE_CHECKING:
+    from minari import MinariDataset
+
+    from hurl.data import Progress
+
+
+@app.command(
+    epilog="Examples:  hurl collect runs/hopper/sac/seed-0 --dataset hopper/mine-v0 --every 2  |  "
+    "hurl collect random --env Hopper-v4 --dataset hopper/random-v0  |  hurl collect --recipe hopper"
+)
+def collect(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Policies: a run's folder (all its checkpoints), a checkpoint, a .zip file of Stable-Baselines3 or "
+            "SBX, `random`, or module:function (observations to actions).",
+            show_default=False,
+        ),
+    ] = None,
+    dataset: Annotated[str | None, typer.Option(metavar="ID", help="The dataset's id, such as hopper/mine-v0.")] = None,
+    transitions: Annotated[int | None, typer.Option(help="Transitions of each policy (10,000 by default).")] = None,
+    env: Annotated[str | None, typer.Option(metavar="ID", help="The environment (the runs' own by default).")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Of a run, every so many-th checkpoint.")] = 1,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The algorithm of .zip files, such as sb3.PPO or sbx.SAC.")
+    ] = None,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Models act without chance.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="The seed.")] = 0,
+    n_envs: Annotated[int, typer.Option(min=1, help="Environments that step together.")] = 10,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="EnvPool's threads (all cores by default); the data is the same.")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder of the Minari datasets (your own by default).")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The paper's data: train SAC, collect from 50 checkpoints; hopper, …"),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="Folder of the recipe's run (runs/hopper/sac/seed-N, … by default).")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Roll policies out into a Minari dataset; the same command carries on where a stopped one left off."""
+    settings: dict[str, Any] = {"n_envs": n_envs, "deterministic": deterministic, "seed": seed, "root": root}
+    settings |= {"threads": threads or _cores(), "env_id": env, "every": every, "algorithm": algorithm}
+    if transitions is not None:
+        settings["transitions"] = transitions
+    bars = _CollectionBars()
+    if recipe is not None:
+        if sources:
+            raise ValueError(f"a recipe trains policies of its own: leave either --recipe or {sources[0]!r} out")
+        collected = _collect_recipe(recipe, run, dataset, settings, bars)
+    elif not sources:
+        raise ValueError("there is no policy to roll out: name a run's folder, a .zip file, random, or a --recipe")
+    elif dataset is None:
+        raise ValueError("the dataset has no id: give it one, such as --dataset hopper/mine-v0")
+    else:
+        collected = _collect_sources(sources, dataset, {"transitions": 10_000} | settings, bars)
+    _print_summary(collected, bars)
+
+
+def _collect_sources(
+    sources: list[str], dataset: str, settings: dict[str, Any], bars: _CollectionBars
+) -> MinariDataset:
+    prepare_process(threads=1)  # small networks are no faster with more, and arithmetic repeats exactly
+    from hurl.experiments.policies import collect_policies
+
+    with bars, interruptible():
+        return collect_policies(sources, dataset, report=bars.show, **settings)
+
+
+def _collect_recipe(
+    name: str, run: Path | None, dataset: str | None, settings: dict[str, Any], bars: _CollectionBars
+) -> MinariDataset:
+    from hurl.experiments.recipes import collect_recipe, load_recipe
+
+    recipe = load_recipe(name, settings["seed"])
+    prepare_process(recipe.config.threads)
+    with bars, interruptible():
+        return collect_recipe(
+            recipe,
+            run=run,
+            dataset_id=dataset,
+            report_training=lambda row: bars.show_training(row, recipe.config.iterations),
+            report=bars.show,
+            **settings,
+        )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _CollectionBars:
+    """Progress bars of training and collecting; plain lines where the output is not a terminal."""
+
+    def __init__(self) -> None:
+        self.bars = Bars(
+            TextColumn("{task.description}"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.training = self.bars.add_task("iteration", total=None, visible=False, note="")
+        self.collecting = self.bars.add_task("transition", total=None, visible=False, note="")
+        self.transitions, self.began, self.seconds = 0, perf_counter(), 0.0
+
+    def __enter__(self) -> _CollectionBars:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bars.stop()
+
+    def show_training(self, row: Row, iterations: int) -> None:
+        """Show an iteration of the run that policies are taken from."""
+        note = f"return {row.return_mean:.1f}"
+        self.bars.update(self.training, total=iterations, completed=row.iteration, visible=True, note=note)
+        if not console.is_terminal:
+            print(f"iteration {row.iteration}/{iterations}  {note}", flush=True)
+
+    def show(self, progress: Progress) -> None:
+        """Show how far collecting is."""
+        done = (progress.number - 1) * progress.wanted + progress.transitions
+        self.bars.update(
+            self.collecting,
+            total=progress.policies * progress.wanted,
+            completed=done,
+            visible=True,
+            note=f"policy {progress.number}/{progress.policies}",
+        )
+        if progress.transitions == 0:
+            self.began = perf_counter()
+        elif progress.transitions == progress.wanted:
+            if not progress.earlier:
+                self.transitions += progress.wanted
+                self.seconds += perf_counter() - self.began
+            if not console.is_terminal:
+                note = "  (from an earlier collection)" if progress.earlier else ""
+                print(f"policy {progress.number}/{progress.policies}  {progress.policy}{note}", flush=True)
+
+
+def _print_summary(dataset: MinariDataset, bars: _CollectionBars) -> None:
+    from hurl.data import summarize
+
+    policies = sorted(summarize(dataset), key=lambda policy: policy.return_mean)
+    table = Table(title=f"{dataset.id}: {dataset.total_steps:,} transitions, policies: {len(policies)}")
+    for heading in ("", "policy", "return", "episodes", "transitions"):
+        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    for label, policy in (("worst", policies[0]), ("median", policies[len(policies) // 2]), ("best", policies[-1])):
+        table.add_row(label, policy.name, f"{policy.return_mean:.1f}", str(policy.episodes), f"{policy.transitions:,}")
+    table.add_section()
+    table.add_row("all", "", "", f"{dataset.total_episodes:,}", f"{dataset.total_steps:,}")
+    console.print(table)
+    speed = (
+        f"{bars.transitions:,} collected, {bars.transitions / bars.seconds:,.0f} steps/s" if bars.transitions else ""
+    )
+    console.print(
+        f"{speed or 'Nothing was left to collect'}; in [bold]{dataset.storage.data_path.parent}[/bold]", soft_wrap=True
+    )

@@ -1,0 +1,103 @@
+"""`hurl diagnose`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hurl.cli.app import Debug, app, console
+
+if TYPE_CHECKING:
+    from hurl.data import Episodes
+    from hurl.guidance import Heuristic
+
+
+class TimeLimits(StrEnum):
+    """How returns treat time limits."""
+
+    cut = "cut"
+    bootstrap = "bootstrap"
+    drop = "drop"
+
+
+@app.command(epilog="Example:  hurl diagnose heuristics/hopper --dataset hopper/behaviour-v0 --out diagnosis")
+def diagnose(
+    heuristic: Annotated[
+        str, typer.Argument(metavar="FOLDER|MODULE:FUNCTION", help="A saved heuristic, or a function of a batch.")
+    ],
+    dataset: Annotated[str, typer.Option(metavar="ID", help="The Minari dataset to judge it with.")],
+    gamma: Annotated[float | None, typer.Option(help="The discount; that of a saved heuristic by default.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder of the Minari datasets (your own by default).")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for diagnosis.json and diagnosis.png.")] = None,
+    time_limit: Annotated[
+        TimeLimits, typer.Option(help="What returns count after a time limit: nothing, h there, or drop the episode.")
+    ] = TimeLimits.cut,
+    debug: Debug = False,
+) -> None:
+    """Judge a heuristic with data before it guides a run, and suggest a λ to begin with."""
+    from hurl.data import load_episodes
+    from hurl.diagnosis import diagnose as judge
+    from hurl.files import write_whole
+
+    with _progress() as progress:
+        task = progress.add_task(f"reading {dataset}", total=None)
+        episodes = load_episodes(dataset, root)
+        function, gamma = _find(heuristic, episodes, gamma)
+        progress.update(task, description="evaluating h")
+        result = judge(
+            function,
+            episodes,
+            gamma,
+            time_limit=time_limit.value,
+            progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            write_whole(out / "diagnosis.json", f"{result.to_json()}\n".encode())
+            result.plot(out / "diagnosis.png")
+    table = Table(title=result.title, title_justify="left")
+    table.add_column("quantity")
+    table.add_column("value", justify="right")
+    for row in result.rows():
+        table.add_row(*row)
+    console.print(table)
+    for sentence in result.verdict:
+        console.print(f"• {sentence}", highlight=False)
+    if out is not None:
+        console.print(
+            f"Picture: [bold]{out / 'diagnosis.png'}[/bold], numbers: {out / 'diagnosis.json'}", soft_wrap=True
+        )
+
+
+def _find(name: str, episodes: Episodes, gamma: float | None) -> tuple[Heuristic, float]:
+    """Return the heuristic, and the discount to judge it with."""
+    from hurl.heuristics import load_heuristic
+    from hurl.names import find_function
+
+    function: Heuristic
+    if ":" in name and not Path(name).exists():
+        function, own_gamma = find_function(name), None
+    else:
+        function = stored = load_heuristic(name, observation_space=episodes.observation_space, gamma=gamma)
+        own_gamma = stored.gamma
+    gamma = own_gamma if gamma is None else gamma
+    if gamma is None:
+        raise ValueError(f"the heuristic {name} is for no discount in particular: give one with --gamma")
+    return function, gamma
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

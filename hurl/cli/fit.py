@@ -1,0 +1,107 @@
+"""`hurl fit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hurl.cli.app import Debug, app, console, interruptible
+from hurl.experiments.config import ConfigurationError, apply_settings
+from hurl.experiments.process import prepare_process
+
+if TYPE_CHECKING:
+    from hurl.heuristics.base import StorableHeuristic
+
+
+@app.command(
+    epilog="Example:  hurl fit monte-carlo --dataset hopper/behaviour-v0 --gamma 0.999 --out heuristics/hopper-mc"
+)
+def fit(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="zero, engineered, monte-carlo, image-monte-carlo, vae, ensemble, offline-rl, or value-function.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The heuristic's folder.")],
+    dataset: Annotated[
+        str | None, typer.Option(help="The id of a Minari dataset, such as hopper/behaviour-v0.")
+    ] = None,
+    gamma: Annotated[float | None, typer.Option(help="γ, the discount of the run that the heuristic is for.")] = None,
+    run: Annotated[
+        Path | None, typer.Option(metavar="RUN|CHECKPOINT", help="For value-function: the agent whose critic is taken.")
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="The folder of Minari datasets (the user's own by default).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The seed; short for --set seed=N.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the kind, such as epochs=30; several may be."),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Processor cores to use.")] = 2,
+    debug: Debug = False,
+) -> None:
+    """Make a heuristic from a dataset, or from an agent's critic, and save it as a folder without pickles."""
+    parameters = apply_settings({}, settings or []) | ({} if seed is None else {"seed": seed})
+    prepare_process(threads)
+    heuristic: StorableHeuristic
+    if kind == "value-function":
+        if run is None:
+            raise ConfigurationError("value-function needs an agent: name its run or checkpoint with --run")
+        from hurl.experiments.agents import value_function_of
+
+        heuristic = value_function_of(run)
+    else:
+        from hurl.experiments.fitting import fit_heuristic
+
+        if dataset is None or gamma is None:
+            raise ConfigurationError(f"{kind} is fitted to data for a discount: give --dataset and --gamma")
+        with FitProgress() as progress, interruptible():
+            heuristic = fit_heuristic(
+                kind, dataset, gamma=gamma, parameters=parameters, root=root, report=progress.show
+            )
+    heuristic.save(out)
+    table = Table(title=f"{type(heuristic).__name__} → {out}")
+    table.add_column("")
+    table.add_column("", justify="right")
+    for name, value in heuristic.metrics.items():
+        table.add_row(name, f"{value:,.4g}")
+    console.print(table)
+    if dataset is not None:
+        console.print(f"Judge it:  hurl diagnose {out} --dataset {dataset}", soft_wrap=True)
+
+
+class FitProgress:
+    """A progress bar with the loss and R² on held-out episodes; plain lines where there is no terminal."""
+
+    def __init__(self) -> None:
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[status]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self) -> FitProgress:
+        self.progress.start()
+        self.task = self.progress.add_task("fitting", total=None, status="reading the data")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def show(self, done: int, total: int, loss: float, score: float | None) -> None:
+        """Show how far fitting is."""
+        status = f"loss {loss:.4g}" + ("" if score is None else f"  R² {score:.3f}")
+        self.progress.update(self.task, completed=done, total=total, status=status)
+        if not console.is_terminal:
+            print(f"fitting {done}/{total}  {status}", flush=True)

@@ -1,0 +1,327 @@
+"""Rolling policies out into a Minari dataset: the same number of transitions of each, resumed where it stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box, Discrete
+
+from hurl.data.episodes import find_dataset
+from hurl.data.rollout import CollectionError, Policy, Rollout, roll_out
+from hurl.files import write_whole
+
+if TYPE_CHECKING:
+    from minari import MinariDataset
+    from stable_baselines3.common.vec_env import VecEnv
+
+__all__ = ["PolicySummary", "Progress", "collect", "summarize"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a collection is.
+
+    :param policy: the name of the policy that is rolled out
+    :param number: which of the policies it is, from 1 on
+    :param policies: how many policies there are
+    :param transitions: how many transitions of this policy there are
+    :param wanted: how many transitions of each policy there will be
+    :param earlier: whether they were there before, from a collection that was stopped
+    """
+
+    policy: str
+    number: int
+    policies: int
+    transitions: int
+    wanted: int
+    earlier: bool = False
+
+
+@dataclass(frozen=True)
+class PolicySummary:
+    """What a dataset holds of one policy.
+
+    :param return_mean: the mean return of its episodes, those that were cut left out where there are others
+    """
+
+    name: str
+    episodes: int
+    transitions: int
+    return_mean: float
+
+
+def collect(
+    policies: Sequence[Policy],
+    env: VecEnv,
+    dataset_id: str,
+    *,
+    transitions: int,
+    seed: int = 0,
+    root: Path | None = None,
+    environment: Mapping[str, Any] | None = None,
+    env_spec: EnvSpec | None = None,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> MinariDataset:
+    """Roll each policy out for a number of transitions; return the dataset, which appears whole or not at all.
+
+    The transitions of a policy are those of its first episodes in the order in which they began, so that long
+    episodes count as much as short ones; the episode that reaches the number is cut there. Each policy's part is
+    kept aside as it is finished: the same call goes on where one before it was stopped, and gives the same data.
+
+    :param env: the environments, side by side
+    :param dataset_id: such as `hopper/behaviour-v0`
+    :param transitions: how many of each policy
+    :param seed: policy i is rolled out with a seed derived from it and i
+    :param root: the folder of Minari datasets; None means the user's own
+    :param environment: what tells the environments from others, kept with the data: their id, their options
+    :param env_spec: with which Gymnasium can make the same environment; kept with the data
+    :param report: called at the beginning and the end of each policy, and now and then between
+    """
+    _check_input(policies, env, transitions, seed)
+    folder = _dataset_folder(dataset_id, root)
+    plan = _Plan(tuple(policies), transitions, env.num_envs, seed, dict(environment or {}))
+    parts = folder.with_name(f".{folder.name}.part")
+    if not (folder / "data").exists():
+        parts.mkdir(parents=True, exist_ok=True)
+        with _locked(parts / "lock", dataset_id):
+            if not (folder / "data").exists():
+                env = _without_statistics(env)
+                for index in range(len(policies)):
+                    _collect_part(plan, index, env, _part_file(parts, index), report)
+                _write_dataset(plan, parts, dataset_id, env, env_spec).replace(folder)
+    dataset = find_dataset(dataset_id, root)
+    _check_plan(plan, dataset, folder)
+    shutil.rmtree(parts, ignore_errors=True)
+    return dataset
+
+
+def summarize(dataset: MinariDataset) -> list[PolicySummary]:
+    """Return what a collected dataset holds of each policy, in the order of the policies."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for metadata in dataset.storage.get_episode_metadata(dataset.episode_indices):
+        groups.setdefault(str(metadata["policy"]), []).append(metadata)
+    return [_summarize(name, episodes) for name, episodes in groups.items()]
+
+
+def _summarize(name: str, episodes: list[dict[str, Any]]) -> PolicySummary:
+    whole = [episode for episode in episodes if not episode["cut"]] or episodes
+    return PolicySummary(
+        name,
+        len(episodes),
+        sum(int(episode["total_steps"]) for episode in episodes),
+        float(np.mean([episode["return"] for episode in whole])),
+    )
+
+
+# What is asked for ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All that determines the data."""
+
+    policies: tuple[Policy, ...]
+    transitions: int
+    n_envs: int
+    seed: int
+    environment: dict[str, Any]
+
+    def rollout_seed(self, index: int) -> int:
+        """Derive the seed of a policy's rollout from the collection's."""
+        return int(np.random.SeedSequence([self.seed, index]).generate_state(1)[0] >> 1)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the plan as plain values."""
+        values = {"environment": self.environment, "transitions": self.transitions, "n_envs": self.n_envs}
+        return values | {"seed": self.seed, "policies": [policy.identity for policy in self.policies]}
+
+    def describe_part(self, index: int) -> str:
+        """Return what determines the part of one policy."""
+        values = self.describe() | {"policies": self.policies[index].identity, "index": index}
+        return json.dumps(values, sort_keys=True)
+
+
+def _check_input(policies: Sequence[Policy], env: VecEnv, transitions: int, seed: int) -> None:
+    if transitions < 1:
+        raise CollectionError(f"the number of transitions must be at least 1, got {transitions}")
+    if seed < 0:
+        raise CollectionError(f"the seed must be 0 or more, got {seed}")
+    if not policies:
+        raise CollectionError("there is no policy to roll out: name at least one")
+    names = [policy.name for policy in policies]
+    for name in names:
+        if names.count(name) > 1:
+            raise CollectionError(f"the policy {name!r} is named twice: name it once, and ask for more transitions")
+    for kind, space in (("observations", env.observation_space), ("actions", env.action_space)):
+        if not isinstance(space, Box | Discrete):
+            raise CollectionError(
+                f"an environment with {kind} of {space} can't be used, only of a Box or Discrete space: "
+                "flatten them with a wrapper of Gymnasium"
+            )
+
+
+def _dataset_folder(dataset_id: str, root: Path | None) -> Path:
+    from minari.dataset.minari_dataset import parse_dataset_id
+    from minari.storage import get_dataset_path
+
+    try:
+        parse_dataset_id(dataset_id)
+    except (ValueError, TypeError):  # a TypeError where the version is missing
+        raise CollectionError(
+            f"the dataset id {dataset_id!r} is not of the form namespace/name-v0, with letters, digits, - and _, "
+            "two or more in the namespace"
+        ) from None
+    return (get_dataset_path() if root is None else root) / dataset_id
+
+
+def _check_plan(plan: _Plan, dataset: MinariDataset, folder: Path) -> None:
+    """Refuse a dataset that another plan made."""
+    remedy = f"choose another dataset id, or remove {folder}"
+    stored = dataset.storage.metadata.get("hurl")
+    if stored is None:
+        raise CollectionError(f"there is a dataset {dataset.id} of another origin: {remedy}")
+    before = json.loads(stored)
+    for key, value in json.loads(json.dumps(plan.describe())).items():
+        if before.get(key) != value:
+            there, here = (
+                ("other policies", "these") if key == "policies" else (f"{key} {before.get(key)!r}", f"{value!r}")
+            )
+            raise CollectionError(f"there is a dataset {dataset.id} with {there}, not {here}: {remedy}")
+
+
+@contextmanager
+def _locked(file: Path, dataset_id: str) -> Iterator[None]:
+    with file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CollectionError(
+                f"another process is collecting {dataset_id}: wait for it, or choose another dataset id"
+            ) from None
+        yield
+
+
+def _without_statistics(env: VecEnv) -> VecEnv:
+    """Return the environments without the wrapper that adds up returns: they are in the data."""
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    return env.venv if isinstance(env, VecMonitor) else env
+
+
+# Parts ----------------------------------------------------------------------------------------------------------
+
+
+def _part_file(parts: Path, index: int) -> Path:
+    return parts / f"{index:06d}.npz"
+
+
+def _collect_part(plan: _Plan, index: int, env: VecEnv, file: Path, report: Callable[[Progress], None]) -> None:
+    """Roll a policy out into its file, unless that holds the very same already."""
+    policy, settings = plan.policies[index], plan.describe_part(index)
+    progress = Progress(policy.name, index + 1, len(plan.policies), 0, plan.transitions)
+    earlier = _read_part(file, settings) is not None
+    if not earlier:
+        report(progress)
+        rollout = roll_out(
+            policy,
+            env,
+            plan.transitions,
+            plan.rollout_seed(index),
+            lambda taken: report(replace(progress, transitions=taken)),
+        )
+        content = io.BytesIO()
+        np.savez(content, allow_pickle=False, settings=np.array(settings), **vars(rollout))
+        write_whole(file, content.getvalue())
+    report(replace(progress, transitions=plan.transitions, earlier=earlier))
+
+
+def _read_part(file: Path, settings: str) -> Rollout | None:
+    """Return the episodes of a policy; None where there are none, or those of other settings."""
+    if not file.exists():
+        return None
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            if str(stored["settings"]) != settings:
+                return None
+            return Rollout(**{name: stored[name] for name in Rollout.__dataclass_fields__})
+    except (KeyError, ValueError, EOFError, zipfile.BadZipFile):
+        return None
+
+
+# The dataset ---------------------------------------------------------------------------------------------------------
+
+
+def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_spec: EnvSpec | None) -> Path:
+    """Put the parts together in a folder aside; return it."""
+    import minari
+    from minari.dataset.minari_storage import MinariStorage
+
+    aside = parts.resolve() / "dataset"  # Minari can't add up the size of what has a relative path
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    storage = MinariStorage.new(
+        aside / "data",
+        observation_space=env.observation_space,
+        action_space=env.action_space,
+        env_spec=env_spec,
+        data_format="hdf5",
+        jpeg_encoding=False,  # which would lose what images show
+    )
+    metadata: list[dict[str, Any]] = []
+    storage.update_episodes(_episode_buffers(plan, parts, metadata))
+    storage.update_episode_metadata(metadata)
+    sources = [{"name": policy.name, "source": policy.source} for policy in plan.policies]
+    where = f" in {plan.environment['id']}" if "id" in plan.environment else ""
+    storage.update_metadata(
+        {
+            "dataset_id": dataset_id,
+            "minari_version": minari.__version__,
+            "author": {f"hurl {version('hurl')}"},
+            "algorithm_name": ", ".join(dict.fromkeys(policy.algorithm for policy in plan.policies)),
+            "description": f"{plan.transitions:,} transitions of each of {len(plan.policies)} policies{where}",
+            "hurl": json.dumps(plan.describe() | {"sources": sources}),
+        }
+    )
+    for file in (aside / "data").iterdir():
+        with file.open("rb") as written:
+            os.fsync(written.fileno())
+    return aside
+
+
+def _episode_buffers(plan: _Plan, parts: Path, metadata: list[dict[str, Any]]) -> Iterator[Any]:
+    """Yield the episodes of all parts in Minari's form, and add what is to be noted of each to `metadata`."""
+    from minari.data_collector import EpisodeBuffer
+
+    for index, policy in enumerate(plan.policies):
+        part = _read_part(_part_file(parts, index), plan.describe_part(index))
+        assert part is not None
+        noted = {"policy": policy.name, "source": policy.source, "seed": plan.rollout_seed(index)}
+        ends = np.cumsum(part.lengths)
+        for number, (begin, end) in enumerate(zip(ends - part.lengths, ends, strict=True)):
+            terminations = np.zeros(end - begin, bool)
+            truncations = np.zeros(end - begin, bool)
+            terminations[-1] = part.terminated[number]
+            truncations[-1] = not part.terminated[number]
+            rewards = part.rewards[begin:end]
+            metadata.append(noted | {"cut": bool(part.cut[number]), "return": float(rewards.sum())})
+            yield EpisodeBuffer(
+                observations=part.states[begin + number : end + number + 1],
+                actions=part.actions[begin:end],
+                rewards=rewards,
+                terminations=terminations,
+                truncations=truncations,
+                infos={},
+            )

@@ -1,0 +1,304 @@
+"""A heuristic's diagnosis: evaluated once over the data, and measured from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+from gymnasium.spaces import Discrete
+from numpy.typing import NDArray
+
+from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
+from hurl.data.returns import drop_time_limits
+from hurl.diagnosis.quantities import (
+    BiasTerms,
+    Fit,
+    Flags,
+    Floats,
+    Improvability,
+    Integers,
+    bellman_residuals,
+    best_backup_residuals,
+    best_episodes,
+    bias_terms,
+    measure_fit,
+    measure_improvability,
+    mostly_cut,
+    state_means,
+    uncovered_share,
+)
+from hurl.diagnosis.verdict import LAMBDAS, suggest_lambda, verdict
+from hurl.guidance import Guidance, Heuristic
+from hurl.schedules import ConstantSchedule
+
+if TYPE_CHECKING:
+    from minari import MinariDataset
+
+__all__ = ["Diagnosis", "Evidence", "diagnose"]
+
+CHUNK = 65_536
+# States whose return is mostly cut off are left out where at least this share of them remains.
+ENOUGH = 0.1
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The arrays that a diagnosis was made from, for the picture.
+
+    :param episodes: E episodes with N transitions
+    :param values: h of all states, shape (N + E,)
+    :param returns: G, shape (N,)
+    :param residuals: δ, or max_a (B h)(s, a) − h(s) for a Discrete space, shape (N,)
+    :param used: which transitions the fit was measured on, shape (N,)
+    :param best: the best episodes, the best of all first
+    """
+
+    episodes: Episodes
+    values: Floats
+    returns: Floats
+    residuals: Floats
+    used: Flags
+    best: Integers
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What data says about a heuristic.
+
+    :param heuristic: its name
+    :param dataset: its id
+    :param gamma: γ, of the returns and of the Bellman residuals
+    :param time_limit: how the returns treat time limits
+    :param discrete: whether its states are of a Discrete space
+    :param episodes: how many episodes there are
+    :param terminated: how many of them ended in a terminal state and not at a time limit
+    :param transitions: how many transitions there are
+    :param mostly_cut: how many of these have a return of which a time limit cut off most
+    :param used: on how many the fit was measured: the others, unless hardly any would remain
+    :param lowest_value: the lowest h of the data's states
+    :param highest_value: the highest h of the data's states
+    :param fit: h against the returns
+    :param improvability: h against one step of reward and h after it
+    :param best_return: mean discounted return of the best tenth of the episodes
+    :param mean_return: mean discounted return of all episodes
+    :param bias: the two terms of the bias bound for several λ
+    :param uncovered: the share of states that the data has no example of; None where it can't be measured
+    :param unknown: the share of the data's states that h calls unknown; None where it has no such notion
+    :param fitted_to_data: whether h was fitted to this very data, which flatters it
+    :param lambda0: the suggested λ to begin with
+    """
+
+    heuristic: str
+    dataset: str
+    gamma: float
+    time_limit: TimeLimit
+    discrete: bool
+    episodes: int
+    terminated: int
+    transitions: int
+    mostly_cut: int
+    used: int
+    lowest_value: float
+    highest_value: float
+    fit: Fit
+    improvability: Improvability
+    best_return: float
+    mean_return: float
+    bias: tuple[BiasTerms, ...]
+    uncovered: float | None
+    unknown: float | None
+    fitted_to_data: bool
+    lambda0: float
+    evidence: Evidence = field(repr=False, compare=False)
+
+    def __str__(self) -> str:
+        rows = "\n".join(f"  {name:<44} {value}" for name, value in self.rows())
+        return f"{self.title}\n{rows}\n" + "\n".join(self.verdict)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether h is the same for all states of the data."""
+        return self.lowest_value == self.highest_value
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """What the numbers mean, in sentences."""
+        return verdict(self)
+
+    @property
+    def title(self) -> str:
+        """What was judged, on what."""
+        return (
+            f"{self.heuristic} on {self.dataset}: {self.transitions:,} transitions, {self.episodes:,} episodes, "
+            f"γ = {self.gamma:g}, time limits: {self.time_limit}"
+        )
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The numbers with their names, as a table shows them."""
+        fit, improvability = self.fit, self.improvability
+        low, high = improvability.interval
+        return [
+            ("h: lowest, highest", f"{self.lowest_value:.4g}, {self.highest_value:.4g}"),
+            ("rank correlation of h and return", f"{fit.rank_correlation:.3f}"),
+            ("R²; with the best constant added to h", f"{_number(fit.r2, '.3f')}; {_number(fit.r2_offset, '.3f')}"),
+            ("best constant (median of return − h)", f"{fit.offset:.4g}"),
+            (
+                "error up to a constant: mean",
+                f"{fit.mean_error:.4g} (of a constant h: {fit.mean_error_of_constant:.4g})",
+            ),
+            (
+                "  of 50 %, 90 %, 99 %, all of the states",
+                f"{fit.within_50:.4g}, {fit.within_90:.4g}, {fit.within_99:.4g}, {fit.largest_error:.4g}",
+            ),
+            ("states used, left out as mostly cut off", f"{self.used:,}, {self.transitions - self.used:,}"),
+            ("improvable: h(s) ≤ r + γh(s')", f"{improvability.share:.1%} (95 %: {low:.1%} to {high:.1%})"),
+            ("r + γh(s') − h(s): mean ± deviation", f"{improvability.mean:.4g} ± {improvability.deviation:.4g}"),
+            ("  lowest, quartiles, highest", self._residual_range()),
+            ("discounted return: best tenth, all", f"{self.best_return:.4g}, {self.mean_return:.4g}"),
+            *(
+                (
+                    f"λ = {terms.lambda_:g}: under-, overestimation, sum",
+                    f"{terms.underestimation:.4g}, {terms.overestimation:.4g}, {terms.total:.4g}",
+                )
+                for terms in self.bias
+            ),
+            ("states that the data does not cover", _number(self.uncovered, ".1%")),
+            *([] if self.unknown is None else [("states of the data unknown to h", f"{self.unknown:.1%}")]),
+            ("suggested λ0", f"{self.lambda0:g}"),
+        ]
+
+    def _residual_range(self) -> str:
+        parts = self.improvability
+        numbers = (parts.lowest, parts.lower_quartile, parts.median, parts.upper_quartile, parts.highest)
+        return ", ".join(f"{number:.4g}" for number in numbers)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all numbers and sentences, as JSON holds them."""
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "evidence"}
+        bias = [
+            {"lambda": terms.lambda_, "underestimation": terms.underestimation, "overestimation": terms.overestimation}
+            for terms in self.bias
+        ]
+        nested = {"fit": asdict(self.fit), "improvability": asdict(self.improvability), "bias": bias}
+        return {**values, **nested, "verdict": list(self.verdict)}
+
+    def to_json(self) -> str:
+        """Return `as_dict` as JSON."""
+        return json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the diagnosis: h against return, the Bellman residuals, h along the best and the worst episode."""
+        from hurl.diagnosis.picture import draw
+
+        draw(self, Path(path))
+
+
+def diagnose(
+    h: Heuristic,
+    dataset: Episodes | MinariDataset | str,
+    gamma: float,
+    *,
+    time_limit: TimeLimit = "cut",
+    root: Path | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Diagnosis:
+    """Judge a heuristic with data, before a run is spent on it.
+
+    h is evaluated once for each state of the data. The returns of the data stand in for V*, which nobody knows; so an h
+    that is far better than whoever gathered the data will look worse than it is.
+
+    :param h: a function of a batch of observations, `(n, *observation) -> (n,)`
+    :param dataset: a Minari dataset or its id, or episodes that were read before
+    :param gamma: γ ∈ [0, 1), the discount of the run that h is for
+    :param time_limit: how a return counts what a time limit cut off: as nothing (`cut`), as h there (`bootstrap`), or
+        `drop` leaves such episodes out of the whole diagnosis
+    :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
+    :param progress: called with how many states h has been evaluated for, and how many there are
+    """
+    if time_limit not in get_args(TimeLimit):
+        raise ValueError(f"time_limit must be one of {', '.join(get_args(TimeLimit))}, got {time_limit!r}")
+    guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of γ and of what h returns
+    episodes = load_episodes(dataset, root)
+    if time_limit == "drop":
+        episodes = drop_time_limits(episodes)
+    values, known = _evaluate(guidance, episodes.states, progress)
+    ends = values[episodes.ends + np.arange(len(episodes))]
+    returns = discounted_returns(episodes, gamma=gamma, last_values=ends if time_limit == "bootstrap" else None)
+    return _measure(h, episodes, values, known, returns, gamma, time_limit)
+
+
+def _measure(
+    h: Heuristic,
+    episodes: Episodes,
+    values: Floats,
+    known: Flags | None,
+    returns: Floats,
+    gamma: float,
+    time_limit: TimeLimit,
+) -> Diagnosis:
+    discrete = isinstance(episodes.observation_space, Discrete)
+    cut = mostly_cut(episodes, gamma)
+    used = ~cut if (~cut).mean() >= ENOUGH else np.ones_like(cut)
+    used_returns = state_means(returns[used], episodes.observations[used]) if discrete else returns[used]
+    fit = measure_fit(values[episodes.positions][used], used_returns)
+    residuals = best_backup_residuals(episodes, bellman_residuals(episodes, values, gamma))
+    best = best_episodes(episodes, returns)
+    best_return, mean_return = float(returns[episodes.starts[best]].mean()), float(returns[episodes.starts].mean())
+    bias = bias_terms(episodes, values, returns, best, gamma=gamma, lambdas=LAMBDAS)
+    return Diagnosis(
+        heuristic=_name(h),
+        dataset=episodes.name,
+        gamma=gamma,
+        time_limit=time_limit,
+        discrete=discrete,
+        episodes=len(episodes),
+        terminated=int(episodes.terminated.sum()),
+        transitions=episodes.transitions,
+        mostly_cut=int(cut.sum()),
+        used=int(used.sum()),
+        lowest_value=float(values.min()),
+        highest_value=float(values.max()),
+        fit=fit,
+        improvability=measure_improvability(episodes, values, residuals),
+        best_return=best_return,
+        mean_return=mean_return,
+        bias=bias,
+        uncovered=uncovered_share(episodes),
+        unknown=None if known is None else float((~known).mean()),
+        fitted_to_data=_is_fitted_to(h, episodes),
+        lambda0=suggest_lambda(fit, bias, best_return - mean_return, gamma),
+        evidence=Evidence(episodes, values, returns, residuals, used, best),
+    )
+
+
+def _evaluate(
+    guidance: Guidance, states: NDArray[Any], progress: Callable[[int, int], None]
+) -> tuple[Floats, Flags | None]:
+    """Return h of all states and, where h can tell, which of them it knows, shape (N + E,)."""
+    tells = getattr(guidance.heuristic, "known", None)
+    values, known = np.empty(len(states)), np.empty(len(states), bool) if callable(tells) else None
+    for start in range(0, len(states), CHUNK):
+        piece = slice(start, start + CHUNK)
+        values[piece] = guidance.evaluate(states[piece])
+        if known is not None and callable(tells):
+            known[piece] = tells(states[piece])
+        progress(min(start + CHUNK, len(states)), len(states))
+    return values, known
+
+
+def _is_fitted_to(h: Heuristic, episodes: Episodes) -> bool:
+    """Whether a heuristic with metrics of a fit says that it is from this data."""
+    origin = getattr(h, "dataset", None)
+    return bool(getattr(h, "metrics", None) and origin and origin["digest"] == episodes.digest)
+
+
+def _name(h: Heuristic) -> str:
+    return getattr(h, "__qualname__", None) or type(h).__name__
+
+
+def _number(value: float | None, form: str) -> str:
+    return "—" if value is None else format(value, form)

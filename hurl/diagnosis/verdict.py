@@ -1,0 +1,174 @@
+"""What follows from the numbers of a diagnosis: the λ to begin with, and a few sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hurl.diagnosis.quantities import BiasTerms, Fit, share_from_heuristic
+
+if TYPE_CHECKING:
+    from hurl.diagnosis.diagnosis import Diagnosis
+
+__all__ = ["LAMBDAS", "suggest_lambda", "verdict"]
+
+# The values that the paper's experiments choose from, and that of its engineered heuristic.
+LAMBDAS = (0.5, 0.9, 0.95, 0.98, 0.99)
+# Rank correlations from which on h is said to rank at all, fairly, and well.
+SOME_RANKING, FAIR_RANKING, GOOD_RANKING = 0.2, 0.5, 0.8
+UNCOVERED = 0.1
+FEW_EPISODES = 10
+
+
+def suggest_lambda(fit: Fit, bias: Sequence[BiasTerms], lead: float, gamma: float) -> float:
+    """Choose λ0: of `LAMBDAS` and 1, the one with the smallest error that keeps the best episodes in the lead.
+
+    A value of the reshaped MDP is a mixture: its share w(λ) = (1−λ)γ/(1−λγ) comes from h (`share_from_heuristic`), the
+    rest from rewards, which are yet to be learnt. h errs by ε, and who has learnt nothing errs by σ, the spread of the
+    returns. If the two errors have nothing to do with each other, that of the mixture is, relative to σ,
+
+        (w·ε/σ)² + (1 − w)² = w²·(1 − R²) + (1 − w)²
+
+    with the R² of h plus the best constant, which does not count. So h = V* gets the shortest horizon, and the worse h
+    fits, the closer λ0 is to 1. The luck in single returns counts as error of h, which errs towards 1. Besides, a λ at
+    which the reshaping takes the whole lead of the best episodes (`bias_terms`) is refused, and a heuristic that does
+    not rank states (ρ < 0.2) gets λ0 = 1, which is the base algorithm.
+
+    :param bias: the terms at each of `LAMBDAS`
+    :param lead: by how much the best episodes' return is above that of all
+    """
+    if fit.r2_offset is None or fit.rank_correlation < SOME_RANKING:
+        return 1.0
+    candidates = [terms.lambda_ for terms in bias if lead <= 0.0 or terms.total < lead]
+    return min([*candidates, 1.0], key=partial(_mixture_error, r2=fit.r2_offset, gamma=gamma))
+
+
+def _mixture_error(lambda_: float, *, r2: float, gamma: float) -> float:
+    """w²·(1 − R²) + (1 − w)²."""
+    share = share_from_heuristic(lambda_, gamma)
+    return share**2 * (1.0 - r2) + (1.0 - share) ** 2
+
+
+def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Say in sentences what the numbers mean, the most important first."""
+    sentences = [
+        _ranking(diagnosis),
+        _promises(diagnosis),
+        _error(diagnosis),
+        _offset(diagnosis),
+        _lead(diagnosis),
+        _cut(diagnosis),
+        _uncovered(diagnosis),
+        _few(diagnosis.episodes),
+        "h was fitted to this very data, which flatters it: judge it with other data."
+        if diagnosis.fitted_to_data
+        else "",
+        _suggestion(diagnosis.lambda0),
+    ]
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def _ranking(diagnosis: Diagnosis) -> str:
+    correlation = diagnosis.fit.rank_correlation
+    rho = f"ρ = {round(correlation, 2) + 0.0:.2f}"  # no negative zero
+    if diagnosis.is_constant:
+        return "h is constant: it shortens the horizon and says nothing about states."
+    if diagnosis.fit.r2 is None:
+        return (
+            "All returns of the data are the same, so that it can't tell a good h from a bad one: collect other data."
+        )
+    if correlation <= -SOME_RANKING:
+        return f"h ranks states in reverse ({rho}): it leads away from high returns; don't use it."
+    if correlation < SOME_RANKING:
+        return f"h does not rank states by their returns ({rho}): don't use it."
+    how = "well" if correlation >= GOOD_RANKING else "fairly" if correlation >= FAIR_RANKING else "poorly"
+    return f"h ranks states {how} ({rho} with the returns)."
+
+
+def _promises(diagnosis: Diagnosis) -> str:
+    if diagnosis.is_constant:
+        return ""
+    improvability, discrete = diagnosis.improvability, diagnosis.discrete
+    low, high = (f"{100 * bound:.0f}" for bound in improvability.interval)
+    broken, what = 1.0 - improvability.share, "the best action seen" if discrete else "the next step"
+    if broken == 0.0:
+        return f"h never promises more than {what} delivers: as far as the data goes, it is improvable."
+    share = f"{100 * broken:.0f} %" if broken >= 0.005 else f"{100 * broken:.2g} %"
+    sentence = f"h promises more than {what} delivers in {share} of the steps (improvable in {low}–{high} %)"
+    if discrete or improvability.interval[1] < 0.5:
+        return f"{sentence}: an agent may be drawn to where the promise is too high."
+    return f"{sentence}; the value of the policy behind the data would do so in about half of them."
+
+
+def _error(diagnosis: Diagnosis) -> str:
+    fit = diagnosis.fit
+    if diagnosis.is_constant or not fit.mean_error_of_constant:
+        return ""
+    share = 100 * fit.mean_error / fit.mean_error_of_constant
+    return (
+        f"Up to a constant, h is off by {fit.mean_error:.4g} on average, {share:.0f} % of what a constant is off by, "
+        f"and by {fit.largest_error:.4g} at most."
+    )
+
+
+def _offset(diagnosis: Diagnosis) -> str:
+    """A constant is free only where nothing ends: a terminal state has the value 0 and no constant moves it."""
+    fit = diagnosis.fit
+    if fit.rank_correlation < SOME_RANKING or not diagnosis.terminated:
+        return ""
+    if abs(fit.offset) <= fit.mean_error_of_constant:
+        return ""
+    if fit.offset > 0:
+        return (
+            f"h lies {fit.offset:.4g} below the returns, while the end of an episode counts as 0, so that ending looks "
+            f"better than it is: add {fit.offset:.4g} to h."
+        )
+    return (
+        f"h lies {-fit.offset:.4g} above the returns, while the end of an episode counts as 0, so that going on looks "
+        f"better than it is: subtract {-fit.offset:.4g} from h."
+    )
+
+
+def _lead(diagnosis: Diagnosis) -> str:
+    lead = diagnosis.best_return - diagnosis.mean_return
+    if lead <= 0.0 or diagnosis.fit.rank_correlation < SOME_RANKING:
+        return ""
+    reversing = [terms.lambda_ for terms in diagnosis.bias if terms.total >= lead]
+    if reversing:
+        return f"Guided with λ up to {max(reversing):g}, the best episodes look no better than the average one."
+    kept = [1.0 - terms.total / lead for terms in diagnosis.bias if terms.lambda_ == diagnosis.lambda0]
+    return f"At λ = {diagnosis.lambda0:g}, the best episodes keep {100 * kept[0]:.0f} % of their lead." if kept else ""
+
+
+def _cut(diagnosis: Diagnosis) -> str:
+    if diagnosis.used < diagnosis.transitions or not diagnosis.mostly_cut:
+        return ""
+    return (
+        f"Time limits cut off most of the return of {100 * diagnosis.mostly_cut / diagnosis.transitions:.0f} % of the "
+        f"states (time limits: {diagnosis.time_limit}), so that ranking and errors say little: choose a smaller γ, or "
+        "longer episodes."
+    )
+
+
+def _uncovered(diagnosis: Diagnosis) -> str:
+    uncovered, unknown = diagnosis.uncovered, diagnosis.unknown
+    if unknown is not None and unknown > UNCOVERED:
+        return f"{100 * unknown:.0f} % of the data's states are unknown to h: it was made from other data."
+    if uncovered is None or uncovered <= UNCOVERED:
+        return ""
+    if diagnosis.discrete:
+        return f"{100 * uncovered:.0f} % of all states are not in the data, and there nothing is known about h."
+    return f"{100 * uncovered:.0f} % of a new episode's states have nothing like them in the data: collect more."
+
+
+def _few(episodes: int) -> str:
+    if episodes >= FEW_EPISODES:
+        return ""
+    return f"With {episodes} {'episode' if episodes == 1 else 'episodes'} all of this is rough: collect more."
+
+
+def _suggestion(lambda0: float) -> str:
+    if lambda0 == 1.0:
+        return "Suggested λ0: 1, which is the base algorithm without h."
+    return f"Suggested λ0: {lambda0:g}."

@@ -1,0 +1,36 @@
+"""The agent of a run as a heuristic for another run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hurl.experiments.build import build_environment
+from hurl.experiments.checkpoint import load_weights
+from hurl.experiments.evaluate import build_policy, config_of, find_checkpoint
+from hurl.guidance import HeuristicError
+from hurl.heuristics.value_function import ValueFunctionHeuristic, check_estimates_original
+
+__all__ = ["value_function_of"]
+
+
+def value_function_of(path: Path) -> ValueFunctionHeuristic:
+    """Return the value function of a run's agent, see `ValueFunctionHeuristic.from_agent`.
+
+    :param path: a checkpoint, or a run's folder, whose newest checkpoint it is
+    """
+    checkpoint = find_checkpoint(path)
+    config = config_of(checkpoint)
+    env = build_environment(config, 1, config.seed)
+    model = build_policy(config, env)
+    load_weights(model, checkpoint)
+    state = json.loads((checkpoint / "state.json").read_bytes())
+    if state["iteration"] == 0:
+        raise HeuristicError(f"the critic of {checkpoint} was never trained: name the run of an agent that learnt")
+    if config.guidance is not None:
+        lambda_ = config.guidance.schedule.build(config.iterations)(state["iteration"])
+        check_estimates_original(lambda_, config.guidance.shaping)
+    model.num_timesteps = state["counters"]["num_timesteps"]
+    heuristic = ValueFunctionHeuristic.from_agent(model)
+    env.close()
+    return heuristic

@@ -1,0 +1,75 @@
+"""From the name of a kind of heuristic to one fitted to a dataset, or taken from an agent."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import hurl.heuristics
+from hurl.data import load_episodes
+from hurl.experiments.config import ConfigurationError
+from hurl.heuristics.base import FitReport, StorableHeuristic
+from hurl.heuristics.network import Fitting
+from hurl.names import nearest
+
+__all__ = ["KINDS", "fit_heuristic"]
+
+KINDS = {
+    "zero": "Zero",
+    "engineered": "Engineered",
+    "monte-carlo": "MonteCarloHeuristic",
+    "image-monte-carlo": "ImageMonteCarloHeuristic",
+    "vae": "VAEFilteredHeuristic",
+    "ensemble": "EnsembleLowerBound",
+    "offline-rl": "OfflineRLHeuristic",
+}
+
+
+def fit_heuristic(
+    kind: str,
+    dataset: Any,
+    *,
+    gamma: float,
+    parameters: Mapping[str, Any] | None = None,
+    root: Path | None = None,
+    report: FitReport | None = None,
+) -> StorableHeuristic:
+    """Fit a heuristic to a dataset.
+
+    :param kind: one of `KINDS`
+    :param dataset: a Minari dataset, its id, or episodes
+    :param gamma: γ, the discount that its values are for
+    :param parameters: further arguments of the kind's `fit`
+    :param root: the folder of Minari datasets, None for the user's own
+    :param report: called as fitting goes on
+    """
+    if kind not in KINDS:
+        raise ConfigurationError(
+            f"there is no kind of heuristic {kind!r}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}"
+        )
+    cls = getattr(hurl.heuristics, KINDS[kind])
+    parameters = dict(parameters or {})
+    _check_parameters(kind, cls, parameters)
+    known = inspect.signature(cls.fit).parameters
+    if report is not None and "report" in known:
+        parameters["report"] = report
+    heuristic: StorableHeuristic = cls.fit(load_episodes(dataset, root), gamma=gamma, **parameters)
+    return heuristic
+
+
+def _check_parameters(kind: str, cls: type[Any], parameters: Mapping[str, Any]) -> None:
+    """Refuse a parameter that the kind does not have, and the lack of one that it needs."""
+    signature = inspect.signature(cls.fit).parameters
+    known = [name for name in signature if name not in ("dataset", "gamma", "root", "report")]
+    if "fitting" in known:
+        known = [name for name in known if name != "fitting"] + [field.name for field in fields(Fitting)]
+    for name in parameters:
+        if name not in known and "options" not in known:
+            raise ConfigurationError(f"{kind} has no parameter {name!r}{nearest(name, known)}")
+    for name, parameter in signature.items():
+        needed = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+        if needed and name != "gamma" and name not in parameters:
+            raise ConfigurationError(f"{kind} needs the parameter {name!r}: give it with --set {name}=…")

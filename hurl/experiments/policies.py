@@ -1,0 +1,297 @@
+"""From what a user names to policies that can be rolled out: runs, checkpoints, zip files, functions, chance."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector.utils import batch_space
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import VecEnv
+
+from hurl.data.collect import Progress, collect
+from hurl.data.rollout import Act, CollectionError, Policy
+from hurl.envs import EnvPoolVecEnv, make_env
+from hurl.experiments.checkpoint import checkpoint_paths, load_weights
+from hurl.experiments.config import EnvironmentConfig
+from hurl.experiments.evaluate import build_policy, config_of
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.zips import load_zip
+from hurl.names import find_function
+
+if TYPE_CHECKING:
+    from minari import MinariDataset
+
+__all__ = ["collect_policies", "find_environment", "find_policies"]
+
+RANDOM = "random"
+
+
+def collect_policies(
+    sources: Sequence[str],
+    dataset_id: str,
+    *,
+    transitions: int,
+    n_envs: int = 10,
+    env_id: str | None = None,
+    every: int = 1,
+    algorithm: str | None = None,
+    deterministic: bool = False,
+    seed: int = 0,
+    root: Path | None = None,
+    threads: int = 1,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> MinariDataset:
+    """Roll the policies of some sources out into a Minari dataset; see `find_policies` and `hurl.data.collect`.
+
+    :param n_envs: environments that step together
+    :param env_id: the environment; None means that of the runs
+    :param threads: EnvPool's worker threads, which change nothing in the data
+    """
+    environment = find_environment(sources, env_id)
+    env = make_env(environment.id, n_envs, seed, backend=environment.backend, threads=threads, **environment.options)
+    try:
+        return collect(
+            find_policies(sources, env, environment, every=every, algorithm=algorithm, deterministic=deterministic),
+            env,
+            dataset_id,
+            transitions=transitions,
+            seed=seed,
+            root=root,
+            environment=environment.model_dump(exclude={"n_envs"}),
+            env_spec=_env_spec(environment, env),
+            report=report,
+        )
+    finally:
+        env.close()
+
+
+def find_environment(sources: Sequence[str], env_id: str | None = None) -> EnvironmentConfig:
+    """Return the environment that policies are to be rolled out in: the one named, or else that of their runs."""
+    if env_id is not None:
+        return EnvironmentConfig(id=env_id, n_envs=1, options={})
+    found: dict[str, EnvironmentConfig] = {}
+    for source in sources:
+        if _is_run(Path(source)) or _is_checkpoint(Path(source)):
+            config = config_of(Path(source)) if _is_checkpoint(Path(source)) else RunFolder(Path(source)).read_config()
+            found[source] = config.environment.model_copy(update={"n_envs": 1})
+    if not found:
+        raise CollectionError(f"{sources[0]!r} does not say which environment it is for: name one with --env")
+    first, *others = found
+    for other in others:
+        if found[other] != found[first]:
+            raise CollectionError(
+                f"{first} is of {_describe(found[first])} and {other} of {_describe(found[other])}: "
+                "collect one dataset of each, or name an environment with --env"
+            )
+    return found[first]
+
+
+def find_policies(
+    sources: Sequence[str],
+    env: VecEnv,
+    environment: EnvironmentConfig,
+    *,
+    every: int = 1,
+    algorithm: str | None = None,
+    deterministic: bool = False,
+) -> list[Policy]:
+    """Return the policies that sources name.
+
+    :param sources: each a run's folder (all its checkpoints), a checkpoint, a zip file of Stable-Baselines3 or SBX,
+        `random`, or `module:function` with a function of observations that returns actions
+    :param env: where they are to act; models are built on it
+    :param environment: what `env` was made from
+    :param every: of a run, every so many-th checkpoint only
+    :param algorithm: of the zip files, such as `sb3.PPO`
+    :param deterministic: whether models act without chance
+    """
+    if every < 1:
+        raise CollectionError(f"every {every}-th checkpoint makes no sense: give a number from 1 on")
+    policies: list[Policy] = []
+    for source in sources:
+        path = Path(source)
+        if source == RANDOM:
+            policies.append(_random_policy(env))
+        elif _is_checkpoint(path):
+            policies += _checkpoint_policies([path], env, environment, deterministic)
+        elif _is_run(path):
+            checkpoints = checkpoint_paths(RunFolder(path))[every - 1 :: every]
+            if not checkpoints:
+                raise CollectionError(f"{path} has fewer than {every} checkpoints: let the run go on")
+            policies += _checkpoint_policies(checkpoints, env, environment, deterministic)
+        elif path.suffix == ".zip":
+            policies.append(_zip_policy(path, algorithm, env, deterministic))
+        elif ":" in source:
+            policies.append(_function_policy(source))
+        else:
+            raise CollectionError(
+                f"{source!r} is no policy: name a run's folder, one of its checkpoints, a .zip file, "
+                f"`{RANDOM}`, or a function as module:function"
+            )
+    return policies
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.yaml").is_file()
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return (path / "state.json").is_file()
+
+
+def _describe(environment: EnvironmentConfig) -> str:
+    return f"{environment.id} {environment.options}" if environment.options else environment.id
+
+
+def _env_spec(environment: EnvironmentConfig, env: VecEnv) -> EnvSpec | None:
+    """Return with what Gymnasium can make the environment; None where it has no such, or none with these options."""
+    options = dict(environment.options)
+    spec = gym.registry.get(environment.id.rpartition(":")[2])
+    if spec is None:
+        return None
+    spec = deepcopy(spec)
+    spec.max_episode_steps = options.pop("max_episode_steps", spec.max_episode_steps)
+    if options and isinstance(env.unwrapped, EnvPoolVecEnv):
+        return None  # options of EnvPool's own
+    spec.kwargs |= options
+    return spec
+
+
+# The kinds of policies -----------------------------------------------------------------------------------------------
+
+
+def _random_policy(env: VecEnv) -> Policy:
+    def start(seed: int) -> Act:
+        actions = batch_space(env.action_space, env.num_envs)
+        actions.seed(seed)
+        return lambda observations: actions.sample()
+
+    return Policy(RANDOM, start, RANDOM, RANDOM, RANDOM)
+
+
+def _function_policy(name: str) -> Policy:
+    function = find_function(name)
+
+    def start(seed: int) -> Act:
+        set_random_seed(seed)  # for functions that draw from NumPy's, Python's or torch's global generator
+        return function
+
+    return Policy(name, start, name, "function", name)
+
+
+def _zip_policy(path: Path, algorithm: str | None, env: VecEnv, deterministic: bool) -> Policy:
+    if not path.is_file():
+        raise CollectionError(f"there is no file {path}")
+    if algorithm is None:
+        raise CollectionError(f"{path} does not say which algorithm it is of: name it, such as --algorithm sb3.PPO")
+    model = load_zip(path, algorithm, env)
+    start = _starter(model, deterministic)
+    identity = f"{hashlib.sha256(path.read_bytes()).hexdigest()}{' deterministic' if deterministic else ''}"
+    return Policy(str(path), start, str(path), algorithm, identity)
+
+
+def _checkpoint_policies(
+    checkpoints: Sequence[Path], env: VecEnv, environment: EnvironmentConfig, deterministic: bool
+) -> list[Policy]:
+    """Return the policies of checkpoints of one run; they share a model, into which each loads its weights."""
+    config = config_of(checkpoints[0])
+    run = checkpoints[0].parent.parent
+    if config.environment.model_copy(update={"n_envs": 1}) != environment.model_copy(update={"n_envs": 1}):
+        _check_spaces(run, config.environment, env, environment)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of batch sizes, which don't matter where nothing is trained
+        model = build_policy(config, env)
+    start = _starter(model, deterministic)
+    return [_checkpoint_policy(path, run, model, start, config.algorithm.name, deterministic) for path in checkpoints]
+
+
+def _checkpoint_policy(
+    checkpoint: Path,
+    run: Path,
+    model: BaseAlgorithm,
+    start: Callable[[int], Act],
+    algorithm: str,
+    deterministic: bool,
+) -> Policy:
+    content = (checkpoint / "state.json").read_bytes()  # which holds the hash of the weights
+
+    def load_and_start(seed: int) -> Act:
+        load_weights(model, checkpoint)
+        if hasattr(model, "exploration_rate"):
+            model.exploration_rate = json.loads(content)["counters"]["exploration_rate"]
+        return start(seed)
+
+    identity = f"{hashlib.sha256(content).hexdigest()}{' deterministic' if deterministic else ''}"
+    return Policy(f"{run}/{checkpoint.name}", load_and_start, str(run), algorithm, identity)
+
+
+def _check_spaces(run: Path, trained: EnvironmentConfig, env: VecEnv, environment: EnvironmentConfig) -> None:
+    """Refuse a run whose observations or actions are not those of the environments."""
+    own = make_env(trained.id, 1, backend=trained.backend, **trained.options)
+    for kind, theirs, ours in (
+        ("observations", own.observation_space, env.observation_space),
+        ("actions", own.action_space, env.action_space),
+    ):
+        if theirs != ours:
+            raise CollectionError(
+                f"{run} was trained in {_describe(trained)} with {kind} {theirs}, and {_describe(environment)} has "
+                f"{ours}: name an environment with the same spaces, or leave --env out"
+            )
+    own.close()
+
+
+# Acting --------------------------------------------------------------------------------------------------------------
+
+
+def _starter(model: BaseAlgorithm, deterministic: bool) -> Callable[[int], Act]:
+    """Return how a model is seeded and made to act with the weights that it then has."""
+    policy: Any = model.policy
+    if hasattr(policy, "lstm_actor"):
+        raise CollectionError(
+            f"{type(model).__name__} remembers earlier steps, which a policy that is collected from can't: "
+            "name one without memory"
+        )
+    if not deterministic:
+        _sample_at_once(model)
+
+    def start(seed: int) -> Act:
+        set_random_seed(seed)
+        model.action_space.seed(seed)
+        if hasattr(policy, "key"):
+            import jax
+
+            policy.key = jax.random.PRNGKey(seed)
+        return lambda observations: model.predict(observations, deterministic=deterministic)[0]
+
+    return start
+
+
+def _sample_at_once(model: BaseAlgorithm) -> None:
+    """Let an SBX policy split its random key and draw actions in one compiled call, without its optimiser's state.
+
+    The actions are the same, and come in a third of the time.
+    """
+    policy: Any = model.policy
+    if not hasattr(policy, "noise_key") or not hasattr(policy, "reset_noise") or policy.use_sde:
+        return
+    import jax
+
+    @jax.jit
+    def sample(state: Any, observations: Any, key: Any) -> tuple[Any, Any]:
+        key, noise_key = jax.random.split(key)
+        return key, policy.sample_action(state, observations, noise_key)
+
+    def predict(observations: Any, deterministic: bool = False) -> Any:
+        policy.key, actions = sample(policy.actor_state.replace(opt_state=()), observations, policy.key)
+        return actions
+
+    policy._predict = predict

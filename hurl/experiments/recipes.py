@@ -1,0 +1,70 @@
+"""The paper's behaviour data: an algorithm is trained, and the policies that it had on its way are rolled out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hurl.experiments.config import ConfigurationError, RunConfig, load_config, parse_yaml
+from hurl.experiments.folder import Row
+from hurl.names import nearest
+
+if TYPE_CHECKING:
+    from minari import MinariDataset
+
+__all__ = ["Recipe", "collect_recipe", "load_recipe"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a dataset is made.
+
+    :param config: of the run whose checkpoints are the policies
+    :param run: the folder of that run, by default
+    :param transitions: of each policy
+    :param dataset: its id, by default
+    """
+
+    config: RunConfig
+    run: Path
+    transitions: int
+    dataset: str
+
+
+def load_recipe(name: str, seed: int = 0) -> Recipe:
+    """Return the recipe of a name, with a seed for its run."""
+    file = resources.files("hurl.experiments").joinpath("recipes.yaml")
+    recipes = parse_yaml(file.read_text("utf-8"), file.name)
+    if name not in recipes:
+        hint = nearest(name, recipes) or f"; there are {', '.join(recipes)}"
+        raise ConfigurationError(f"there is no recipe {name!r}{hint}")
+    values: dict[str, Any] = recipes[name]
+    config = load_config(values["train"], [f"iterations={values['iterations']}", f"seed={seed}"])
+    run = Path("runs") / values["train"] / f"seed-{seed}"
+    return Recipe(config, run, values["transitions"], values["dataset"])
+
+
+def collect_recipe(
+    recipe: Recipe,
+    *,
+    run: Path | None = None,
+    dataset_id: str | None = None,
+    report_training: Callable[[Row], None] = lambda row: None,
+    **settings: Any,
+) -> MinariDataset:
+    """Train what a recipe asks for, and collect from its checkpoints; both go on where they were stopped.
+
+    :param run: the folder of the run; None means the recipe's
+    :param dataset_id: None means the recipe's
+    :param report_training: called with the metrics of each iteration
+    :param settings: further arguments of `collect_policies`
+    """
+    from hurl.experiments.policies import collect_policies
+    from hurl.experiments.run import train
+
+    run = run or recipe.run
+    train(recipe.config, run, report_training)
+    return collect_policies([str(run)], dataset_id or recipe.dataset, **{"transitions": recipe.transitions, **settings})

@@ -1,0 +1,195 @@
+"""Policies from the zip files that Stable-Baselines3 and SBX save, without running what is in them.
+
+Such a file is a folder of JSON, torch files and pickles, and the libraries' own `load` runs whatever code the pickles
+hold. Here the model is built anew from its class, and only numbers are taken from the file: the architecture from the
+JSON, torch's weights with `weights_only`, and SBX's weights, which are in a pickle, with a reader for which every class
+and function is an empty stand-in, so that nothing can be imported, called or constructed but plain containers.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import pickle
+import re
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.vec_env import VecEnv
+
+from hurl.experiments.build import find_algorithm, resolve_policy_kwargs
+from hurl.experiments.config import ConfigurationError
+
+__all__ = ["ZipError", "load_zip"]
+
+# What of the keyword arguments of a policy the weights don't depend on.
+FOR_TRAINING = ("optimizer_class", "optimizer_kwargs", "use_sde")
+
+
+class ZipError(ValueError):
+    """A zip file that no policy can be taken from, with what to do about it."""
+
+
+def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
+    """Return a model with the policy of a zip file, for these environments.
+
+    :param algorithm: what `save` was called on, such as `sb3.PPO`: the file does not say
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            names = file.namelist()
+            data = json.loads(file.read("data"))
+            weights = file.read("policy.pth") if "policy.pth" in names else None
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ZipError(
+            f"{path} is not a model of Stable-Baselines3 or SBX ({error}): save it with model.save"
+        ) from None
+    if data.get("use_sde"):
+        raise ZipError(
+            f"{path} explores with gSDE (use_sde), whose noise is not in the file: roll it out in Python, "
+            "with hurl.data.collect and a Policy of your own"
+        )
+    try:
+        model = _build(path, algorithm, env, data)
+        if weights is not None:
+            model.policy.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
+        else:
+            _load_jax(model, data)
+    except (ConfigurationError, ZipError):
+        raise
+    except (
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+        pickle.PickleError,
+    ) as error:
+        reason = " ".join(str(error).split())
+        raise ZipError(
+            f"the policy in {path} does not fit {algorithm} in this environment ({reason}): "
+            "name the algorithm and the environment that the policy was trained with"
+        ) from None
+    if hasattr(model, "exploration_rate"):
+        model.exploration_rate = float(data["exploration_rate"])
+    return model
+
+
+def _build(path: Path, algorithm: str, env: VecEnv, data: dict[str, Any]) -> BaseAlgorithm:
+    """Build a model of the file's architecture, with the least of buffers."""
+    kind = find_algorithm(algorithm)
+    buffer = {"buffer_size": env.num_envs} if issubclass(kind, OffPolicyAlgorithm) else {"n_steps": 64}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of batch sizes, which don't matter where nothing is trained
+        model: BaseAlgorithm = kind(
+            "CnnPolicy" if is_image_space(env.observation_space) else "MlpPolicy",
+            env,
+            policy_kwargs=resolve_policy_kwargs(_policy_kwargs(path, data["policy_kwargs"]), algorithm),
+            **buffer,
+        )
+    return model
+
+
+def _policy_kwargs(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the policy that its weights depend on, as plain values.
+
+    What JSON can't hold is there as its `repr`, beside a pickle that is not read.
+    """
+    kwargs = {key: value for key, value in stored.items() if not key.startswith(":") and key not in FOR_TRAINING}
+    if "activation_fn" in kwargs:
+        kwargs["activation_fn"] = _activation_name(kwargs["activation_fn"])
+    for key, value in kwargs.items():
+        if value is None or (isinstance(value, str) and value.startswith("<")):
+            raise ZipError(
+                f"the policy in {path} was built with {key}={value!r}, which can't be built anew without running the "
+                "file's code: train with `hurl train`, whose checkpoints can be collected from"
+            )
+    return kwargs
+
+
+def _activation_name(text: str) -> str | None:
+    """Return the name of an activation function from its `repr`, in torch or JAX; None where it has none."""
+    found = re.search(r"torch\.nn\.modules\.activation\.(\w+)|<function (\w+) at", text)
+    if found:
+        return (found[1] or found[2]).lower()
+    return "relu" if "custom_jvp" in text else None  # JAX wraps relu, and no other of ours, in that
+
+
+def _load_jax(model: BaseAlgorithm, data: dict[str, Any]) -> None:
+    """Put the weights of an SBX policy, which are in a pickle, into a model of the same architecture."""
+    import jax
+    from flax.training.train_state import TrainState
+
+    stored = _Reader(io.BytesIO(base64.b64decode(data["policy"][":serialized:"]))).load()
+    for attribute, state in vars(model.policy).items():
+        if not isinstance(state, TrainState):
+            continue
+        fields = {
+            name: getattr(state, name) for name in ("params", "target_params", "batch_stats") if hasattr(state, name)
+        }
+        arrays = {name: _arrays(stored.state[attribute].state[name]) for name in fields}
+        for (where, old), new in zip(jax.tree.leaves_with_path(fields), jax.tree.leaves(arrays), strict=True):
+            if np.shape(old) != new.shape:
+                raise ValueError(
+                    f"{attribute}{jax.tree_util.keystr(where)} has shape {new.shape}, the model's {np.shape(old)}"
+                )
+        new_fields = jax.tree.unflatten(jax.tree.structure(fields), jax.tree.leaves(arrays))
+        setattr(model.policy, attribute, state.replace(**new_fields))
+
+
+# Pickles, read as data -----------------------------------------------------------------------------------------------
+
+
+class _Inert:
+    """Stands for any class, function or object of a pickle: it keeps what it was given, and does nothing."""
+
+    name = ""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        self.arguments, self.state = arguments, None
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> _Inert:
+        return _Inert(*arguments)
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Take an entry of a mapping, and forget it."""
+
+
+class _Reader(pickle.Unpickler):
+    """Reads a pickle without its classes and functions: nothing is imported, and nothing of it runs."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a stand-in."""
+        return type("_Inert", (_Inert,), {"name": f"{module}.{name}"})
+
+
+def _arrays(value: Any) -> Any:
+    """Return nested dicts of arrays, from dicts of numbers and of what a pickle has in place of JAX's arrays."""
+    if isinstance(value, dict):
+        return {key: _arrays(entry) for key, entry in value.items()}
+    if isinstance(value, int | float):
+        return np.asarray(value)
+    if not isinstance(value, _Inert) or not value.name.endswith("._reconstruct_array"):
+        raise ValueError(f"there is {type(value).__name__} in place of an array")
+    _, _, (_, shape, kind, in_columns, content), _ = value.arguments
+    return _array(shape, kind, in_columns, content)
+
+
+def _array(shape: tuple[int, ...], kind: _Inert, in_columns: bool, content: bytes) -> NDArray[Any]:
+    (code, *_) = kind.arguments
+    if not re.fullmatch("[fiu][1248]", code):
+        raise ValueError(f"there are arrays of type {code!r}")
+    return np.frombuffer(content, np.dtype(f"<{code}")).reshape(shape, order="F" if in_columns else "C")

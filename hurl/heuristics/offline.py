@@ -1,0 +1,335 @@
+"""The state value that an offline RL algorithm of d3rlpy learns from the data."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+
+from hurl.data import Episodes, discounted_returns, load_episodes
+from hurl.guidance import HeuristicError
+from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin
+from hurl.heuristics.monte_carlo import r_squared, usable_episodes
+from hurl.heuristics.network import Network, as_inputs, in_chunks, one_hot, standardisation
+from hurl.heuristics.storage import check_shape
+from hurl.names import nearest
+
+__all__ = ["OfflineRLHeuristic"]
+
+Algorithm = Literal["iql", "cql"]
+Array = NDArray[np.float32]
+
+# Actions that an expectation over the policy is the mean of, in each state.
+DRAWS = 8
+# Updates between two reports.
+REPORT_EVERY = 100
+# The limits of log σ in d3rlpy's Gaussian policies.
+LOG_DEVIATION_LIMITS = (-20.0, 2.0)
+
+
+class OfflineRLHeuristic(StorableHeuristic):
+    """V of an offline RL algorithm, which finds what the data allows beyond the policies that made it.
+
+        iql                        h(s) = V(s), an upper expectile of Q(s, a) over the data's actions
+        cql, continuous actions    h(s) = E_{a∼π(s)}[min_i Q_i(s, a)]
+        cql, discrete actions      h(s) = max_a min_i Q_i(s, a)
+
+    The expectation is the mean over a = tanh(μ(s) + σ(s)·z) for a few z that are drawn once and stored. d3rlpy (the
+    extra `offline`) fits the networks; evaluating them needs NumPy alone. A time limit is no end: Q is bootstrapped.
+    Sources: Kostrikov et al. 2021 (IQL), Kumar et al. 2020 (CQL).
+
+    :param networks: `value` for IQL; `critic0`, `critic1`, … for CQL, and its `policy` if actions are continuous
+    :param noise: the z of the policy, shape (draws, actions); None where there is no policy
+    """
+
+    observation_space: ObservationSpace
+
+    def __init__(self, algorithm: Algorithm, networks: dict[str, Network], noise: Array | None, **origin: Any) -> None:
+        super().__init__(**origin)
+        self.algorithm = algorithm
+        self.networks = networks
+        self.noise = noise
+
+    @classmethod
+    def fit(
+        cls,
+        dataset: Any,
+        *,
+        gamma: float,
+        algorithm: Algorithm = "iql",
+        steps: int = 20_000,
+        batch_size: int = 256,
+        hidden: Sequence[int] = (256, 256),
+        validation: float = 0.1,
+        seed: int = 0,
+        root: Path | None = None,
+        report: FitReport = lambda done, total, loss, score: None,
+        **options: Any,
+    ) -> Self:
+        """Run the algorithm on a dataset, its observations standardised and its rewards divided by the deviation of
+        the returns, so that its parameters mean the same whatever the units.
+
+        :param dataset: a Minari dataset, its id, or episodes
+        :param gamma: γ, the discount
+        :param algorithm: `iql`, for continuous actions, or `cql`, which takes three times as long
+        :param steps: updates
+        :param batch_size: transitions in an update
+        :param hidden: widths of the hidden layers
+        :param validation: the share of episodes that are held out to measure R² against their returns; 0 holds none out
+        :param root: the folder of Minari datasets, None for the user's own
+        :param report: called every 100 updates with their number, that of all, the loss, and None
+        :param options: the algorithm's own numbers, as d3rlpy names them, such as `expectile` (IQL),
+            `conservative_weight` (CQL) or `alpha` (CQL, discrete actions)
+        """
+        if algorithm not in get_args(Algorithm):
+            raise HeuristicError(f"algorithm must be one of {', '.join(get_args(Algorithm))}, got {algorithm!r}")
+        for name, value in (("steps", steps), ("batch_size", batch_size)):
+            if value < 1:
+                raise HeuristicError(f"{name} must be at least 1, got {value!r}")
+        episodes = usable_episodes(load_episodes(dataset, root), gamma, "bootstrap")
+        train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
+        begun = perf_counter()
+        config = _configuration(algorithm, episodes, gamma, steps, hidden, options)
+        networks, loss = _train(config, train, gamma, steps, batch_size, seed, report)
+        noise = None
+        if "policy" in networks:
+            half = np.random.default_rng(seed).normal(size=(DRAWS // 2, networks["policy"].sizes[-1] // 2))
+            noise = np.concatenate([half, -half]).astype(np.float32)  # in pairs, so that their mean is exactly 0
+        heuristic = cls(algorithm, networks, noise, **data_origin(episodes, gamma, steps=steps, loss=loss))
+        heuristic.metrics["r2_training"] = heuristic._r_squared(train)
+        if held_out is not None:
+            heuristic.metrics["r2_held_out"] = heuristic._r_squared(held_out)
+        heuristic.metrics["seconds"] = perf_counter() - begun
+        return heuristic
+
+    def __call__(self, observations: Any) -> Array:
+        """Return h for a batch of observations, shape (n,)."""
+        return in_chunks(self._values, as_inputs(observations, self.observation_space))
+
+    def _values(self, inputs: NDArray[Any]) -> Array:
+        if "value" in self.networks:
+            return self.networks["value"](inputs)[:, 0]
+        if self.noise is None:
+            values: Array = self._lowest(inputs).max(axis=1)
+            return values
+        vectors = one_hot(inputs, self.observation_space.n)
+        means, log_deviations = np.split(self.networks["policy"](vectors), 2, axis=1)
+        deviations = np.exp(np.clip(log_deviations, *LOG_DEVIATION_LIMITS))
+        actions = np.tanh(means[:, None] + deviations[:, None] * self.noise)
+        pairs = np.concatenate([np.repeat(vectors, len(self.noise), axis=0), actions.reshape(-1, means.shape[1])], 1)
+        expected: Array = self._lowest(pairs).reshape(len(inputs), -1).mean(axis=1)
+        return expected
+
+    def _lowest(self, inputs: NDArray[Any]) -> Array:
+        """Return min_i Q_i, shape (n, outputs)."""
+        critics = [network for name, network in self.networks.items() if name.startswith("critic")]
+        lowest: Array = np.min([critic(inputs) for critic in critics], axis=0)
+        return lowest
+
+    def _r_squared(self, episodes: Episodes) -> float:
+        """Return R² against returns, in which h stands for what a time limit cut off."""
+        assert self.gamma is not None
+        targets = discounted_returns(episodes, gamma=self.gamma, last_values=self(episodes.last_states))
+        return r_squared(targets, self(episodes.observations))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the algorithm and the architectures."""
+        networks = {name: network.settings() for name, network in self.networks.items()}
+        return {"algorithm": self.algorithm, "networks": networks, "draws": None if self.noise is None else DRAWS}
+
+    def weights(self) -> Weights:
+        """Return those of the networks, and the noise."""
+        weights: Weights = {} if self.noise is None else {"noise": self.noise}
+        for name, network in self.networks.items():
+            weights |= network.weights(f"{name}.")
+        return weights
+
+    @classmethod
+    def restore(cls, settings: dict[str, Any], weights: Weights, **origin: Any) -> Self:
+        """Make it from what was stored."""
+        networks = {
+            name: Network.restore(network, weights, f"{name}.") for name, network in settings["networks"].items()
+        }
+        noise = None
+        if settings["draws"] is not None:
+            noise = check_shape(weights, "noise", (settings["draws"], networks["policy"].sizes[-1] // 2))
+        return cls(settings["algorithm"], networks, noise, **origin)
+
+
+def _d3rlpy() -> Any:
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # importing it says that Gym is no longer maintained
+            import d3rlpy
+    except ModuleNotFoundError as error:
+        raise ImportError(f"OfflineRLHeuristic needs d3rlpy ({error}): pip install 'hurl[offline]'") from error
+    return d3rlpy
+
+
+def _configuration(
+    algorithm: Algorithm, episodes: Episodes, gamma: float, steps: int, hidden: Sequence[int], options: dict[str, Any]
+) -> Any:
+    """Return d3rlpy's configuration, with defaults for standardised values and for fewer updates than is usual.
+
+    Target networks must pass values on over the horizon 1/(1−γ) within the updates that there are, so they follow the
+    networks with a delay of a fifth of steps·(1−γ). CQL's penalty, whose weight w moves the target of an update by up
+    to w/2 (w for discrete actions, whose loss is half the square), is such that this adds up to 1 over the horizon: to
+    one deviation of the returns.
+    """
+    d3rlpy = _d3rlpy()
+    space = episodes.action_space
+    if not isinstance(space, Box | Discrete):
+        raise HeuristicError(f"offline RL on actions of {space} is not possible: only of a Box or Discrete space")
+    discrete = isinstance(space, Discrete)
+    if discrete and algorithm == "iql":
+        raise HeuristicError(f"IQL needs continuous actions, these are of {space}: use algorithm='cql'")
+    delay = max(1.0, steps * (1.0 - gamma) / 5)
+    defaults: dict[str, Any]
+    if algorithm == "iql":
+        cls, defaults = d3rlpy.algos.IQLConfig, {"tau": max(0.005, 1 / delay)}
+    elif discrete:
+        cls = d3rlpy.algos.DiscreteCQLConfig
+        defaults = {"learning_rate": 3e-4, "alpha": 1.0 - gamma, "target_update_interval": round(delay)}
+    else:
+        cls = d3rlpy.algos.CQLConfig
+        defaults = {
+            "tau": max(0.005, 1 / delay),
+            "conservative_weight": 2.0 * (1.0 - gamma),
+            "alpha_learning_rate": 0.0,  # the weight stays as it is
+            "initial_temperature": 0.01,  # 1, as much as the values vary, would be all entropy
+            "actor_learning_rate": 1e-3,
+            "n_action_samples": 4,
+        }
+    known = {field.name for field in fields(cls) if field.type in (int, float, bool)} - {"gamma", "batch_size"}
+    for name in options:
+        if name not in known:
+            raise HeuristicError(
+                f"{cls.__name__} of d3rlpy has no number {name!r}{nearest(name, known)}; it has "
+                f"{', '.join(sorted(known))}"
+            )
+    encoder = d3rlpy.models.VectorEncoderFactory(hidden_units=list(hidden))
+    encoders = {field.name: encoder for field in fields(cls) if field.name.endswith("encoder_factory")}
+    return cls(gamma=gamma, **encoders, **(defaults | options))
+
+
+def _train(
+    config: Any, episodes: Episodes, gamma: float, steps: int, batch_size: int, seed: int, report: FitReport
+) -> tuple[dict[str, Network], float]:
+    """Return the networks of the trained algorithm, in the units of the data, and the mean loss of the last report."""
+    import torch
+    from d3rlpy.torch_utility import TorchMiniBatch
+
+    space = ObservationSpace.of(episodes.observation_space)
+    inputs, following = (as_inputs(states, space) for states in (episodes.observations, episodes.next_observations))
+    mean, scale = standardisation(inputs, space.n)
+    value_scale = float(np.std(discounted_returns(episodes, gamma=gamma))) or 1.0
+    actions, action_size = _actions(episodes)
+    rewards = (episodes.rewards[:, None] / value_scale).astype(np.float32)
+    ends = episodes.terminal[:, None].astype(np.float32)
+
+    def vectors(rows: NDArray[Any]) -> Any:
+        return torch.from_numpy(((one_hot(rows, space.n) - mean) / scale).astype(np.float32))
+
+    generator = np.random.default_rng(seed)
+    losses: list[float] = []
+    loss = float("nan")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        learner = config.create(device=False)
+        learner.create_impl((len(mean),), action_size)
+        update = _update_of(learner)
+        for step in range(1, steps + 1):
+            rows = generator.integers(len(rewards), size=batch_size)
+            taken, paid, ended = (torch.from_numpy(array[rows]) for array in (actions, rewards, ends))
+            batch = TorchMiniBatch(
+                observations=vectors(inputs[rows]),
+                actions=taken,
+                rewards=paid,
+                next_observations=vectors(following[rows]),
+                next_actions=taken,  # neither algorithm reads them
+                returns_to_go=paid,  # nor these
+                terminals=ended,
+                intervals=torch.ones_like(paid),
+                device="cpu",
+            )
+            losses.append(update(batch, step))
+            if step % REPORT_EVERY == 0 or step == steps:
+                loss = float(np.mean(losses))
+                losses.clear()
+                report(step, steps, loss, None)
+    modules = learner.impl.modules
+    if hasattr(modules, "value_func"):
+        return {"value": _exported(modules.value_func, mean, scale, value_scale)}, loss
+    networks = {
+        f"critic{index}": _exported(critic, mean, scale, value_scale) for index, critic in enumerate(modules.q_funcs)
+    }
+    if hasattr(modules, "policy"):
+        networks["policy"] = _exported(modules.policy, mean, scale, 1.0, heads=2)
+    return networks, loss
+
+
+def _update_of(learner: Any) -> Callable[[Any, int], float]:
+    """Return one update, a function of a batch and its number that returns the loss."""
+    impl = learner.impl
+    if hasattr(impl.modules, "value_func"):
+
+        def update_values(batch: Any, step: int) -> float:
+            # V does not depend on the policy, which would take a third of the time
+            loss: float = impl.update_critic(batch)["critic_loss"]
+            impl.update_critic_target()
+            return loss
+
+        return update_values
+
+    def update_all(batch: Any, step: int) -> float:
+        losses = impl.update(batch, step)
+        return float(losses["critic_loss"] if "critic_loss" in losses else losses["loss"])
+
+    return update_all
+
+
+def _actions(episodes: Episodes) -> tuple[Array, int]:
+    """Return actions as d3rlpy takes them, shape (N, actions), and how many numbers, or choices, there are.
+
+    Numbers are brought to [−1, 1], the range of its policies: from the limits of the space, or of the data where the
+    space has none.
+    """
+    space = episodes.action_space
+    if isinstance(space, Discrete):
+        return (episodes.actions.reshape(-1, 1) - space.start).astype(np.float32), int(space.n)
+    assert isinstance(space, Box)
+    flat = episodes.actions.reshape(len(episodes.actions), -1).astype(np.float64)
+    low, high = space.low.ravel().astype(np.float64), space.high.ravel().astype(np.float64)
+    low, high = np.where(np.isfinite(low), low, flat.min(axis=0)), np.where(np.isfinite(high), high, flat.max(axis=0))
+    width = np.where(high > low, high - low, 1.0)
+    return np.clip(2 * (flat - low) / width - 1, -1, 1).astype(np.float32), flat.shape[1]
+
+
+def _exported(
+    module: Any, mean: NDArray[np.float64], scale: NDArray[np.float64], value_scale: float, heads: int = 1
+) -> Network:
+    """Return a torch module as a network over observations, and of values, in their own units.
+
+    :param heads: how many linear layers side by side are the last
+    """
+    from torch.nn import Linear
+
+    linear = [layer for layer in module.modules() if isinstance(layer, Linear)]
+    layers = [
+        (layer.weight.detach().numpy().T.astype(np.float64), layer.bias.detach().numpy().astype(np.float64))
+        for layer in linear
+    ]
+    weights, biases = zip(*layers[-heads:], strict=True)
+    layers[-heads:] = [(np.concatenate(weights, axis=1) * value_scale, np.concatenate(biases) * value_scale)]
+    weight, bias = layers[0]
+    size = len(mean)  # an action's numbers, which come after the observation's, stay as they are
+    standard = weight[:size] / scale[:, None]
+    layers[0] = np.concatenate([standard, weight[size:]]), bias - mean @ standard
+    return Network(tuple((weight.astype(np.float32), bias.astype(np.float32)) for weight, bias in layers), "relu")

@@ -1,0 +1,355 @@
+"""Behaviour cloning: the actions of a dataset are put into a model's actor before it learns by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.preprocessing import is_image_space
+
+from hurl.data import Episodes, load_episodes
+
+if TYPE_CHECKING:
+    from minari import MinariDataset
+
+__all__ = ["CloningResult", "WarmStartError", "warm_start"]
+
+SUPPORTED = "SAC, TQC, CrossQ, TD3, DDPG, PPO, A2C and TRPO"
+# Transitions whose loss is computed in one call.
+TRANSITIONS_PER_CALL = 2048
+
+
+class WarmStartError(ValueError):
+    """A model, a dataset or an argument that cloning can't be done with, and what to change."""
+
+
+@dataclass(frozen=True)
+class CloningResult:
+    """What cloning did.
+
+    :param epochs: passes over the data
+    :param updates: gradient steps in all
+    :param seconds: time taken, reading the data left out
+    :param loss_before: mean loss of the data cloned, before the first update
+    :param loss_after: the same after the last
+    :param validation_before: mean loss of the episodes held out, before; None where none were
+    :param validation_after: the same after
+    """
+
+    epochs: int
+    updates: int
+    seconds: float
+    loss_before: float
+    loss_after: float
+    validation_before: float | None = None
+    validation_after: float | None = None
+
+
+def warm_start(
+    model: BaseAlgorithm,
+    dataset: Episodes | MinariDataset | str,
+    *,
+    epochs: int = 30,
+    learning_rate: float | None = None,
+    batch_size: int = 128,
+    seed: int = 0,
+    validation: float = 0.0,
+    report: Callable[[int, float], None] = lambda epoch, loss: None,
+    root: Path | None = None,
+) -> CloningResult:
+    """Clone the actions of a dataset into a model's actor, in place, by Adam on the mean over the transitions of
+
+        ‖π(s) − a‖²       for continuous actions, π(s) the deterministic action
+        −log π(a | s)     for discrete actions (cross-entropy)
+
+    Continuous actions are compared as the policy puts them out: squashed ones (SAC, TQC, CrossQ, TD3, DDPG) in
+    [−1, 1], those of a Gaussian (PPO, A2C, TRPO) in the environment's own units, by the mean before it is clipped.
+    Observations are normalised by the model's `VecNormalize`, where it has one, as that stands at this moment.
+
+    What the deterministic action does not depend on stays as it is: critics, and how much the policy explores (its
+    standard deviation; where that is a head on the actor's layers, as in SAC, it moves with them, as does a critic that
+    shares layers with the actor). Optimiser states stay as they are, target actors become copies of the cloned one, and
+    no random state of the model is touched. Algorithms without an actor are refused: the outputs of a Q-network are
+    returns, which trained as preferences between actions would mislead the learning that follows.
+
+    :param model: an actor-critic model of Stable-Baselines3, sb3-contrib or SBX, guided or not
+    :param dataset: a Minari dataset or its id, or episodes that were read before
+    :param epochs: passes over the data; each leaves out what does not fill a batch, other transitions every time
+    :param learning_rate: None means that of the policy at the beginning of its training
+    :param seed: of the batches' order, and of which episodes are held out
+    :param validation: fraction of the episodes held out to measure the loss on
+    :param report: called after each epoch with its number and its mean loss
+    :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
+    """
+    _check_actor(model)
+    learning_rate = float(model.lr_schedule(1.0)) if learning_rate is None else learning_rate
+    _check_arguments(epochs, learning_rate, batch_size, validation)
+    episodes = load_episodes(dataset, root)
+    _check_spaces(model, episodes)
+    training, held_out = episodes.split(validation, seed) if validation else (episodes, None)
+
+    started = perf_counter()
+    actor = (_JaxActor if _is_jax(model) else _TorchActor)(model, learning_rate)
+    data = actor.prepare(training)
+    held_out_data = None if held_out is None else actor.prepare(held_out)
+    before = actor.loss(data)
+    validation_before = None if held_out_data is None else actor.loss(held_out_data)
+    generator, updates = np.random.default_rng(seed), 0
+    for epoch in range(1, epochs + 1):
+        batches = _batches(generator, training.transitions, batch_size)
+        try:
+            loss = actor.run_epoch(data, batches)
+        except ValueError:  # torch's distributions refuse NaN by it
+            loss = float("nan")
+        if not np.isfinite(loss):
+            raise WarmStartError(
+                f"cloning {episodes.name} diverged in epoch {epoch}, the loss is {loss}: lower the learning rate "
+                f"from {learning_rate}"
+            )
+        updates += len(batches)
+        report(epoch, loss)
+    actor.finish()
+    return CloningResult(
+        epochs,
+        updates,
+        perf_counter() - started,
+        before,
+        actor.loss(data),
+        validation_before,
+        None if held_out_data is None else actor.loss(held_out_data),
+    )
+
+
+def _check_actor(model: BaseAlgorithm) -> None:
+    """Refuse a model that has no actor to clone into."""
+    policy: Any = model.policy
+    recurrent = hasattr(policy, "lstm_actor")
+    if recurrent or not (_is_jax(model) or hasattr(policy, "actor") or isinstance(policy, ActorCriticPolicy)):
+        kind = "its actor needs memory" if recurrent else "it has no actor that predicts actions by itself"
+        raise WarmStartError(f"{type(model).__name__} can't be warm-started, {kind}: take one of {SUPPORTED}")
+
+
+# Data ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Observations as the policy's network takes them, and what it should answer, as arrays of its framework."""
+
+    observations: Any
+    targets: Any
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+def _observations(model: BaseAlgorithm, episodes: Episodes) -> NDArray[Any]:
+    normalization = model.get_vec_normalize_env()
+    observations: Any = episodes.observations
+    return observations if normalization is None else normalization.normalize_obs(observations)  # type: ignore[return-value]
+
+
+def _targets(model: BaseAlgorithm, episodes: Episodes) -> NDArray[Any]:
+    """Return the actions as the policy puts them out; shape (n,) or (n, parts) for discrete ones."""
+    if not isinstance(model.action_space, Box):
+        return episodes.actions
+    scaled = model.policy.scale_action(episodes.actions) if model.policy.squash_output else episodes.actions
+    return scaled.reshape(len(scaled), -1).astype(np.float32)
+
+
+def _batches(generator: np.random.Generator, transitions: int, batch_size: int) -> NDArray[np.int64]:
+    """Return the indices of one epoch's batches in random order, shape (updates, batch_size)."""
+    batch_size = min(batch_size, transitions)
+    updates = transitions // batch_size
+    return generator.permutation(transitions)[: updates * batch_size].reshape(updates, batch_size)
+
+
+def _chunks(transitions: int) -> list[slice]:
+    return [slice(start, start + TRANSITIONS_PER_CALL) for start in range(0, transitions, TRANSITIONS_PER_CALL)]
+
+
+# Actors --------------------------------------------------------------------------------------------------------------
+
+
+class _TorchActor:
+    """The actor of a Stable-Baselines3 or sb3-contrib model, with an optimiser of its own."""
+
+    def __init__(self, model: BaseAlgorithm, learning_rate: float) -> None:
+        self.model = model
+        self.policy: Any = model.policy
+        self.discrete = not isinstance(model.action_space, Box)
+        # Adam leaves alone what has no gradient: the critic's layers, and the standard deviation.
+        parameters = getattr(self.policy, "actor", self.policy).parameters()
+        self.optimizer = torch.optim.Adam(parameters, learning_rate, fused=True)
+
+    def prepare(self, episodes: Episodes) -> _Data:
+        observations, _ = self.policy.obs_to_tensor(_observations(self.model, episodes))
+        return _Data(
+            observations,
+            torch.as_tensor(_targets(self.model, episodes), dtype=torch.float32, device=self.policy.device),
+        )
+
+    def run_epoch(self, data: _Data, batches: NDArray[np.int64]) -> float:
+        self.policy.set_training_mode(True)
+        total = torch.zeros((), device=self.policy.device)
+        for batch in torch.as_tensor(batches, device=self.policy.device):
+            self.optimizer.zero_grad()
+            loss = self._losses(data.observations[batch], data.targets[batch]).mean()
+            loss.backward()
+            self.optimizer.step()
+            total += loss.detach()
+        self.policy.set_training_mode(False)
+        return float(total) / len(batches)
+
+    @torch.no_grad()
+    def loss(self, data: _Data) -> float:
+        self.policy.set_training_mode(False)
+        return (
+            sum(float(self._losses(data.observations[c], data.targets[c]).sum()) for c in _chunks(len(data)))
+        ) / len(data)
+
+    def finish(self) -> None:
+        self.optimizer.zero_grad()
+        if hasattr(self.policy, "actor_target"):
+            self.policy.actor_target.load_state_dict(self.policy.actor.state_dict())
+
+    def _losses(self, observations: Any, targets: Any) -> Any:
+        if self.discrete:
+            return -self.policy.get_distribution(observations).log_prob(targets)
+        actions = self.policy._predict(observations, deterministic=True)
+        return (actions.flatten(1) - targets).square().sum(1)
+
+
+class _JaxActor:
+    """The actor of an SBX model, with an optimiser of its own; an epoch is one call of compiled code."""
+
+    def __init__(self, model: BaseAlgorithm, learning_rate: float) -> None:
+        import jax
+        import optax
+
+        self.model = model
+        self.policy: Any = model.policy
+        self.discrete = not isinstance(model.action_space, Box)
+        state: Any = self.policy.actor_state
+        self.apply: Any = state.apply_fn
+        self.parameters = state.params
+        self.statistics = getattr(state, "batch_stats", None)  # of CrossQ's batch normalisation
+        self.optimizer = optax.adam(learning_rate)
+        self.optimizer_state = self.optimizer.init(state.params)
+        self.compiled_epoch, self.compiled_losses = jax.jit(self._scan), jax.jit(self._losses)
+
+    def prepare(self, episodes: Episodes) -> _Data:
+        import jax.numpy as jnp
+
+        observations, _ = self.policy.prepare_obs(_observations(self.model, episodes))
+        targets = _targets(self.model, episodes)
+        return _Data(jnp.asarray(observations), jnp.asarray(targets, jnp.int32 if self.discrete else jnp.float32))
+
+    def run_epoch(self, data: _Data, batches: NDArray[np.int64]) -> float:
+        carry = self.parameters, self.statistics, self.optimizer_state
+        carry, loss = self.compiled_epoch(carry, data.observations, data.targets, batches.astype(np.int32))
+        self.parameters, self.statistics, self.optimizer_state = carry
+        return float(loss)
+
+    def loss(self, data: _Data) -> float:
+        losses = [
+            self.compiled_losses(self.parameters, self.statistics, data.observations[chunk], data.targets[chunk])
+            for chunk in _chunks(len(data))
+        ]
+        return float(np.concatenate(losses).mean(dtype=np.float64))
+
+    def finish(self) -> None:
+        state = self.policy.actor_state.replace(params=self.parameters)
+        if self.statistics is not None:
+            state = state.replace(batch_stats=self.statistics)
+        if hasattr(state, "target_params"):
+            state = state.replace(target_params=self.parameters)
+        self.policy.actor_state = state
+
+    def _scan(self, carry: Any, observations: Any, targets: Any, batches: Any) -> Any:
+        import jax
+        import optax
+
+        def loss(parameters: Any, statistics: Any, batch: Any) -> Any:
+            outcome, statistics = self._call(parameters, statistics, observations[batch], train=True)
+            return self._compare(outcome, targets[batch]).mean(), statistics
+
+        def update(carry: Any, batch: Any) -> Any:
+            parameters, statistics, optimizer_state = carry
+            (value, statistics), gradient = jax.value_and_grad(loss, has_aux=True)(parameters, statistics, batch)
+            changes, optimizer_state = self.optimizer.update(gradient, optimizer_state)
+            return (optax.apply_updates(parameters, changes), statistics, optimizer_state), value
+
+        carry, losses = jax.lax.scan(update, carry, batches)
+        return carry, losses.mean()
+
+    def _losses(self, parameters: Any, statistics: Any, observations: Any, targets: Any) -> Any:
+        outcome, _ = self._call(parameters, statistics, observations, train=False)
+        return self._compare(outcome, targets)
+
+    def _call(self, parameters: Any, statistics: Any, observations: Any, *, train: bool) -> tuple[Any, Any]:
+        """Return what the network puts out, and the statistics of its batch normalisation, if any."""
+        if statistics is None:
+            return self.apply(parameters, observations), None
+        variables = {"params": parameters, "batch_stats": statistics}
+        outcome, changed = self.apply(variables, observations, train=train, mutable=["batch_stats"])
+        return outcome, changed["batch_stats"]
+
+    def _compare(self, outcome: Any, targets: Any) -> Any:
+        if self.discrete:
+            return -outcome.log_prob(targets)
+        actions = outcome.mode() if hasattr(outcome, "mode") else outcome  # TD3's network puts out the action itself
+        return ((actions - targets) ** 2).sum(axis=1)
+
+
+def _is_jax(model: BaseAlgorithm) -> bool:
+    return hasattr(model.policy, "actor_state")
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def _check_arguments(epochs: int, learning_rate: float, batch_size: int, validation: float) -> None:
+    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+        if value < 1:
+            raise WarmStartError(f"{name} must be at least 1, got {value!r}")
+    if not learning_rate > 0.0:
+        raise WarmStartError(f"learning_rate must be positive, got {learning_rate!r}")
+    if not 0.0 <= validation < 1.0:
+        raise WarmStartError(f"validation, the fraction of episodes held out, must lie in [0, 1), got {validation!r}")
+
+
+def _check_spaces(model: BaseAlgorithm, episodes: Episodes) -> None:
+    for name, wanted, found in (
+        ("observations", model.observation_space, episodes.observation_space),
+        ("actions", model.action_space, episodes.action_space),
+    ):
+        if not _fits(found, wanted, bounds=name == "actions"):
+            raise WarmStartError(
+                f"dataset {episodes.name} has {name} of {found}, but the model's are of {wanted}: take data of the "
+                "model's environment"
+            )
+
+
+def _fits(found: gym.Space[Any], wanted: gym.Space[Any], *, bounds: bool) -> bool:
+    """Whether values of one space can stand for those of another, whatever the precision of their numbers."""
+    if isinstance(found, Box) and isinstance(wanted, Box):
+        shapes = [wanted.shape]
+        if is_image_space(wanted):  # Stable-Baselines3 puts the channels of images first, and transposes what comes
+            shapes.append((*wanted.shape[1:], wanted.shape[0]))
+        if found.shape not in shapes or np.dtype(found.dtype).kind != np.dtype(wanted.dtype).kind:
+            return False
+        return not bounds or (np.allclose(found.low, wanted.low) and np.allclose(found.high, wanted.high))
+    if isinstance(found, Discrete) and isinstance(wanted, Discrete):
+        return bool(found.n == wanted.n and found.start == wanted.start)
+    return bool(found == wanted)

@@ -1,0 +1,58 @@
+"""The agent of a run guides another one."""
+
+import numpy as np
+import pytest
+import stable_baselines3 as sb3
+import torch
+
+from hurl.experiments.agents import value_function_of
+from hurl.experiments.build import build_environment, build_model
+from hurl.experiments.checkpoint import save_checkpoint
+from hurl.experiments.config import validate
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.run import train
+from hurl.guidance import HeuristicError
+
+OBSERVATIONS = np.random.default_rng(0).normal(size=(32, 3)).astype(np.float32)
+
+
+def checkpoints(values, folder):
+    """Train a small run; return its checkpoints."""
+    train(validate({**values, "iterations": 2, "checkpoint_every": 1, "evaluation_episodes": 1}, "test"), folder)
+    return sorted((folder / "checkpoints").glob("0*"))
+
+
+def own_values(checkpoint):
+    """What the critics of a SAC say, loaded without hurl."""
+    model = sb3.SAC("MlpPolicy", "Pendulum-v1", policy_kwargs={"net_arch": {"pi": [8], "qf": [8]}})
+    model.set_parameters(torch.load(checkpoint / "model.pt", weights_only=True)["parameters"])
+    actions = model.policy.scale_action(model.predict(OBSERVATIONS, deterministic=True)[0])
+    with torch.no_grad():
+        critics = model.critic(torch.tensor(OBSERVATIONS), torch.tensor(actions))
+    return torch.cat(critics, dim=1).min(dim=1).values.numpy()
+
+
+def test_the_value_function_of_a_run(small, tmp_path):
+    first, last = checkpoints({**small, "guidance": None}, tmp_path)
+    np.testing.assert_allclose(value_function_of(first)(OBSERVATIONS), own_values(first), rtol=1e-5, atol=1e-5)
+    heuristic = value_function_of(tmp_path)
+    np.testing.assert_allclose(heuristic(OBSERVATIONS), own_values(last), rtol=1e-5, atol=1e-5)
+    assert np.abs(own_values(first) - own_values(last)).max() > 1e-3
+    assert heuristic.settings()["agent"] == "SAC after 200 steps"
+    assert heuristic.gamma == small["gamma"]
+
+
+def test_a_guided_run_is_taken_over_once_lambda_is_1(small, tmp_path):
+    first, last = checkpoints(small, tmp_path)
+    with pytest.raises(HeuristicError, match=r"λ=0\.5"):
+        value_function_of(first)
+    np.testing.assert_allclose(value_function_of(last)(OBSERVATIONS), own_values(last), rtol=1e-5, atol=1e-5)
+
+
+def test_a_critic_that_was_never_trained_is_refused(small, tmp_path):
+    config = validate({**small, "guidance": None}, "test")
+    folder = RunFolder(tmp_path)
+    with folder.open(config):
+        save_checkpoint(folder, build_model(config, build_environment(config, 2, seed=0)), iteration=0)
+    with pytest.raises(HeuristicError, match="was never trained: name the run of an agent that learnt"):
+        value_function_of(tmp_path)

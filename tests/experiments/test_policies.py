@@ -1,0 +1,327 @@
+"""Policies from runs, zip files, functions and chance: that they act as what they were taken from, and safely."""
+
+import base64
+import contextlib
+import json
+import pickle
+import zipfile
+
+import flax.linen as nn
+import numpy as np
+import pytest
+import sb3_contrib
+import sbx
+import stable_baselines3 as sb3
+import torch
+
+from hurl.data import CollectionError, load_episodes
+from hurl.envs import make_env
+from hurl.experiments.build import build_environment, build_model
+from hurl.experiments.checkpoint import load_weights
+from hurl.experiments.config import ConfigurationError, EnvironmentConfig, validate
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.policies import _starter, collect_policies, find_environment, find_policies
+from hurl.experiments.recipes import Recipe, collect_recipe, load_recipe
+from hurl.experiments.run import train
+from hurl.experiments.zips import ZipError, load_zip
+from tests.experiments.conftest import SAC, SMALL
+
+LIBRARIES = {"sb3": sb3, "sbx": sbx, "contrib": sb3_contrib}
+PENDULUM = EnvironmentConfig(**SMALL["environment"])
+SMALL_NETS = {"net_arch": {"pi": [8], "qf": [8]}}
+
+
+def small_run(folder, **changes):
+    config = validate(SMALL | {"iterations": 4, "checkpoint_every": 1} | changes, "test")
+    train(config, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A run of Stable-Baselines3, one of SBX, and one of DQN, with four checkpoints each."""
+    folder = tmp_path_factory.mktemp("runs")
+    small_run(folder / "sb3")
+    small_run(folder / "sbx", algorithm={"name": "sbx.SAC", "parameters": SAC}, guidance=None)
+    dqn = {"buffer_size": 400, "learning_starts": 0, "exploration_fraction": 1.0, "train_freq": 50}
+    small_run(
+        folder / "dqn",
+        environment={"id": "CartPole-v1", "n_envs": 2},
+        algorithm={"name": "sb3.DQN", "parameters": dqn},
+        guidance=None,
+        updates_per_iteration=None,
+    )
+    return folder
+
+
+@pytest.fixture
+def env():
+    return make_env("Pendulum-v1", 3, max_episode_steps=30)
+
+
+def model_of(checkpoint):
+    """The model of a checkpoint, as training built it."""
+    config = RunFolder(checkpoint.parent.parent).read_config()
+    model = build_model(config, build_environment(config, 3, 0))
+    load_weights(model, checkpoint)
+    return model
+
+
+@pytest.mark.parametrize("base", ["sb3", "sbx"])
+def test_each_checkpoint_of_a_run_acts_as_its_model(runs, env, base):
+    observations = env.reset()
+    policies = find_policies([str(runs / base)], env, PENDULUM, deterministic=True)
+    assert [policy.name for policy in policies] == [f"{runs / base}/{number:06d}" for number in range(1, 5)]
+    actions = {}
+    for policy in reversed(policies):
+        actions[policy.name] = policy.start(0)(observations)
+        model = model_of(runs / base / "checkpoints" / policy.name[-6:])
+        assert (actions[policy.name] == model.predict(observations, deterministic=True)[0]).all()
+    assert len({array.tobytes() for array in actions.values()}) == 4
+    assert len({policy.identity for policy in policies}) == 4
+
+
+def test_every_second_checkpoint_and_one_alone(runs, env):
+    names = [policy.name[-6:] for policy in find_policies([str(runs / "sb3")], env, PENDULUM, every=2)]
+    assert names == ["000002", "000004"]
+    (alone,) = find_policies([str(runs / "sb3/checkpoints/000003")], env, PENDULUM)
+    assert (alone.name[-6:], alone.source, alone.algorithm) == ("000003", str(runs / "sb3"), "sb3.SAC")
+
+
+@pytest.mark.parametrize("base", ["sb3", "sbx"])
+def test_chance_is_seeded_for_each_policy(runs, env, base):
+    observations = env.reset()
+    policy = find_policies([str(runs / base)], env, PENDULUM)[2]
+
+    def three(seed):
+        act = policy.start(seed)
+        return np.array([act(observations) for _ in range(3)])
+
+    first = three(7)
+    assert len(np.unique(first)) == first.size
+    assert (three(7) == first).all()
+    assert (three(8) != first).all()
+
+
+def test_sampling_in_one_call_gives_what_sbx_gives(runs, env):
+    import jax
+
+    observations = env.reset()
+    act = find_policies([str(runs / "sbx")], env, PENDULUM)[3].start(5)
+    model = model_of(runs / "sbx/checkpoints/000004")
+    model.policy.key = jax.random.PRNGKey(5)
+    for _ in range(3):
+        assert (act(observations) == model.predict(observations)[0]).all()
+
+
+def test_a_q_network_explores_as_it_did_when_it_was_saved(runs):
+    env = make_env("CartPole-v1", 3)
+    policies = find_policies([str(runs / "dqn")], env, EnvironmentConfig(id="CartPole-v1"))
+    observations = np.zeros((3, 4), np.float32)
+
+    def share_of_chance(policy):
+        act = policy.start(0)
+        actions = np.array([act(observations) for _ in range(400)])
+        return np.mean(actions != np.median(actions, axis=0))
+
+    # half of the actions taken by chance are the greedy one
+    assert 0.25 < share_of_chance(policies[0]) < 0.5
+    assert share_of_chance(policies[3]) < 0.1
+
+
+def random_actions(policy, seed=1, count=200):
+    act = policy.start(seed)
+    return np.concatenate([act(None) for _ in range(count)])
+
+
+def test_random_actions_fill_the_space(env):
+    (policy,) = find_policies(["random"], env, PENDULUM)
+    actions = random_actions(policy)
+    assert actions.shape == (600, 1)
+    assert actions.dtype == np.float32
+    assert np.histogram(actions, 4, (-2, 2))[0].min() > 100
+    assert (random_actions(policy) == actions).all()
+    assert (random_actions(policy, seed=2) != actions).all()
+    (discrete,) = find_policies(["random"], make_env("CartPole-v1", 3), PENDULUM)
+    assert set(random_actions(discrete)) == {0, 1}
+
+
+def test_a_function_is_a_policy(tmp_path, monkeypatch, env):
+    (tmp_path / "my_policies.py").write_text(
+        "import numpy as np\ndef noisy(observations): return np.random.uniform(-1, 1, (len(observations), 1))"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ["my_policies:noisy"]
+    env_id = "Pendulum-v1"
+    settings = {"env_id": env_id, "transitions": 50, "n_envs": 2}
+    digests = [
+        load_episodes(collect_policies(names, "f-v0", root=tmp_path / str(seed), seed=seed % 2, **settings)).digest
+        for seed in range(3)
+    ]
+    assert digests[0] == digests[2] != digests[1], "NumPy's generator is seeded"
+
+
+# Zip files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "env_id", "arguments"),
+    [
+        ("sb3.PPO", "Pendulum-v1", {"policy_kwargs": {"net_arch": [7], "activation_fn": torch.nn.ELU}}),
+        ("sb3.SAC", "Pendulum-v1", {"policy_kwargs": SMALL_NETS}),
+        ("sb3.DQN", "CartPole-v1", {}),
+        ("contrib.TQC", "Pendulum-v1", {}),
+        ("sbx.SAC", "Pendulum-v1", {"policy_kwargs": SMALL_NETS | {"activation_fn": nn.tanh}}),
+        ("sbx.SAC", "Pendulum-v1", {"policy_kwargs": SMALL_NETS | {"activation_fn": nn.relu}}),
+        ("sbx.PPO", "CartPole-v1", {}),
+        ("sbx.CrossQ", "Pendulum-v1", {"policy_kwargs": SMALL_NETS}),
+    ],
+)
+def test_a_zip_file_acts_as_what_was_saved(tmp_path, name, env_id, arguments):
+    env = make_env(env_id, 3)
+    observations = env.reset()
+    library, _, kind = name.partition(".")
+    model = getattr(LIBRARIES[library], kind)("MlpPolicy", env, seed=3, **arguments)
+    model.save(tmp_path / "model.zip")
+    loaded = load_zip(tmp_path / "model.zip", name, env)
+    expected = model.predict(observations, deterministic=True)[0]
+    assert (loaded.predict(observations, deterministic=True)[0] == expected).all()
+    (policy,) = find_policies([str(tmp_path / "model.zip")], env, PENDULUM, algorithm=name, deterministic=True)
+    assert (policy.start(0)(observations) == expected).all()
+
+
+class Trap:
+    """What a stranger could put in a file: unpickled, it makes a file."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def edit(file, **changes):
+    """Change entries of the JSON in a zip file."""
+    with zipfile.ZipFile(file) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    contents["data"] = json.dumps(json.loads(contents["data"]) | changes).encode()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in contents.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("name", ["sb3.SAC", "sbx.SAC"])
+def test_a_zip_file_runs_no_code(tmp_path, env, name):
+    library, _, kind = name.partition(".")
+    file, sign = tmp_path / "model.zip", tmp_path / "sign"
+    getattr(LIBRARIES[library], kind)("MlpPolicy", env, policy_kwargs=SMALL_NETS).save(file)
+    trap = {":type:": "trap", ":serialized:": base64.b64encode(pickle.dumps(Trap(sign))).decode()}
+    edit(
+        file, policy=trap, policy_class=trap, observation_space=trap, lr_schedule=trap, policy_kwargs=SMALL_NETS | trap
+    )
+    if name == "sb3.SAC":
+        load_zip(file, name, env)
+    else:
+        with pytest.raises(ZipError, match="does not fit"):
+            load_zip(file, name, env)
+    assert not sign.exists()
+    with contextlib.suppress(Exception):
+        getattr(LIBRARIES[library], kind).load(file)
+    assert sign.exists(), "the library's own load falls into the trap"
+
+
+def saved(folder, env, **arguments):
+    sb3.SAC("MlpPolicy", env, **{"policy_kwargs": SMALL_NETS} | arguments).save(folder / "model.zip")
+    return folder / "model.zip"
+
+
+def test_zip_files_that_cannot_be_used_are_named(tmp_path, env):
+    file = saved(tmp_path, env)
+    with pytest.raises(ZipError, match=r"model.zip does not fit sb3.TD3 in this environment"):
+        load_zip(file, "sb3.TD3", env)
+    with pytest.raises(ZipError, match=r"model.zip does not fit sb3.DQN"):
+        load_zip(file, "sb3.DQN", env)
+    with pytest.raises(ZipError, match=r"does not fit sb3.SAC in this environment \(.*size mismatch"):
+        load_zip(file, "sb3.SAC", make_env("MountainCarContinuous-v0", 1))
+    with pytest.raises(ConfigurationError, match="no algorithm 'SACC'; did you mean 'SAC'"):
+        load_zip(file, "sb3.SACC", env)
+    edit(file, policy_kwargs={"features_extractor_class": "<class 'mine.Extractor'>"})
+    with pytest.raises(ZipError, match=r"features_extractor_class=.*mine.Extractor.*, which can't be built anew"):
+        load_zip(file, "sb3.SAC", env)
+    edit(file, use_sde=True)
+    with pytest.raises(ZipError, match="gSDE"):
+        load_zip(file, "sb3.SAC", env)
+    file.write_bytes(b"no zip")
+    with pytest.raises(ZipError, match="is not a model of Stable-Baselines3 or SBX"):
+        load_zip(file, "sb3.SAC", env)
+
+
+# Environments, errors, recipes ---------------------------------------------------------------------------------------
+
+
+def test_the_environment_is_that_of_the_runs(runs):
+    found = find_environment(["random", str(runs / "sb3"), str(runs / "sbx/checkpoints/000001")])
+    assert (found.id, found.options) == ("Pendulum-v1", {"max_episode_steps": 30})
+    assert find_environment([str(runs / "sb3")], "Hopper-v4").id == "Hopper-v4"
+    with pytest.raises(CollectionError, match=r"sb3 is of Pendulum-v1 .* and .*dqn of CartPole-v1"):
+        find_environment([str(runs / "sb3"), str(runs / "dqn")])
+    with pytest.raises(CollectionError, match="'random' does not say which environment"):
+        find_environment(["random"])
+
+
+def test_sources_that_are_none_are_named(runs, env, tmp_path):
+    def find(source, **settings):
+        return find_policies([source], env, PENDULUM, **settings)
+
+    with pytest.raises(CollectionError, match="'chance' is no policy: name a run's folder"):
+        find("chance")
+    with pytest.raises(CollectionError, match=r"there is no file none.zip"):
+        find("none.zip")
+    with pytest.raises(CollectionError, match=r"which algorithm it is of: name it, such as --algorithm sb3.PPO"):
+        find(str(saved(tmp_path, env)))
+    with pytest.raises(ValueError, match="'nowhere:policy' can't be imported"):
+        find("nowhere:policy")
+    with pytest.raises(CollectionError, match="fewer than 5 checkpoints"):
+        find(str(runs / "sb3"), every=5)
+    cart_pole = make_env("CartPole-v1", 1)
+    message = r"sb3 was trained in Pendulum-v1 .* with observations Box.*\(3,\).* and CartPole-v1 has Box.*\(4,\)"
+    with pytest.raises(CollectionError, match=message):
+        find_policies([str(runs / "sb3")], cart_pole, EnvironmentConfig(id="CartPole-v1"))
+    recurrent = sb3_contrib.RecurrentPPO("MlpLstmPolicy", env, n_steps=4, batch_size=4)
+    with pytest.raises(CollectionError, match="RecurrentPPO remembers earlier steps"):
+        _starter(recurrent, deterministic=False)
+
+
+def test_gymnasium_can_make_the_environment_of_the_data_again(runs, tmp_path):
+    dataset = collect_policies([str(runs / "sb3/checkpoints/000001")], "p-v0", transitions=40, root=tmp_path)
+    assert dataset.recover_environment().spec.max_episode_steps == 30
+    assert load_episodes(dataset).lengths.tolist() == [30, 10]
+    assert dataset.storage.metadata["algorithm_name"] == "sb3.SAC"
+
+
+@pytest.mark.parametrize("name", ["hopper", "halfcheetah", "swimmer", "humanoid"])
+def test_the_papers_recipe_is_50_policies_of_200_iterations(name):
+    recipe = load_recipe(name, seed=3)
+    assert recipe.config.iterations == 200
+    assert recipe.config.iterations // recipe.config.checkpoint_every == 50
+    assert recipe.config.guidance is None
+    assert (recipe.transitions, recipe.dataset) == (10_000, f"{name}/behaviour-v0")
+    assert str(recipe.run) == f"runs/{name}/sac/seed-3"
+
+
+def test_an_unknown_recipe_is_named():
+    with pytest.raises(ConfigurationError, match="no recipe 'hoper'; did you mean 'hopper'"):
+        load_recipe("hoper")
+
+
+def test_a_recipe_trains_and_collects(tmp_path):
+    config = validate(SMALL | {"iterations": 2, "checkpoint_every": 1}, "test")
+    recipe = Recipe(config, tmp_path / "run", 40, "pendulum/recipe-v0")
+    rows = []
+    dataset = collect_recipe(recipe, root=tmp_path, report_training=rows.append)
+    assert [row.iteration for row in rows] == [1, 2]
+    assert dataset.id == "pendulum/recipe-v0"
+    assert dataset.total_steps == 2 * 40
+    times = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file() and file.name != "lock"}
+    collect_recipe(recipe, root=tmp_path)
+    assert times == {file: file.stat().st_mtime_ns for file in times}, "nothing is made twice"

@@ -1,0 +1,78 @@
+"""`hurl diagnose` as a user types it."""
+
+import json
+import sys
+
+import pytest
+
+from hurl.cli import main
+from hurl.heuristics import Zero
+from tests.data.examples import random_episodes, write_minari
+
+FUNCTIONS = """
+def first(s): return s[:, 0]
+def column(s): return s[:, :1]
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Run the command line in a folder with a dataset and a module of heuristics; return code, output and errors."""
+    episodes = random_episodes([30] * 12, [True] * 12)
+    write_minari(tmp_path / "datasets", episodes, monkeypatch=monkeypatch)
+    (tmp_path / "judged.py").write_text(FUNCTIONS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def hurl(*words):
+        monkeypatch.setattr(sys, "argv", ["hurl", *" ".join(words).split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return hurl
+
+
+def test_table_verdict_and_files(run, tmp_path):
+    code, output, errors = run("diagnose judged:first --dataset test/noise-v0 --gamma 0.9 --out judgement/first")
+    assert code == 0, errors
+    assert "rank correlation of h and return" in output
+    assert "360 transitions, 12 episodes" in output
+    assert "Suggested λ0:" in output
+    folder = tmp_path / "judgement/first"
+    assert sorted(file.name for file in folder.iterdir()) == ["diagnosis.json", "diagnosis.png"]
+    numbers = json.loads((folder / "diagnosis.json").read_text("utf-8"))
+    assert numbers["gamma"] == 0.9
+    assert numbers["heuristic"] == "first"
+
+
+def test_saved_heuristic_brings_its_discount(run, tmp_path):
+    Zero.fit("test/noise-v0", gamma=0.8).save(tmp_path / "zero")
+    code, output, errors = run("diagnose zero --dataset test/noise-v0 --root datasets --time-limit bootstrap")
+    assert code == 0, errors
+    assert "γ = 0.8, time limits: bootstrap" in output
+    assert "h is constant" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "judged:first --dataset test/noise-v0",
+            "judged:first is for no discount in particular: give one with --gamma",
+        ),
+        ("judged:frist --dataset test/noise-v0 --gamma 0.9", "did you mean 'first'"),
+        ("judged:column --dataset test/noise-v0 --gamma 0.9", "returned shape (372, 1) for 372 observations"),
+        ("judged:first --dataset test/other-v0 --gamma 0.9", "there is no dataset 'test/other-v0'"),
+        ("judged:first --dataset test/noise-v0 --gamma 1.5", "gamma must lie in [0, 1), got 1.5"),
+        ("nowhere --dataset test/noise-v0", "nowhere is not a saved heuristic"),
+        ("zero --dataset test/noise-v0 --gamma 0.7", "is for gamma=0.8, but here gamma=0.7"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(run, tmp_path, words, message):
+    Zero.fit("test/noise-v0", gamma=0.8).save(tmp_path / "zero")
+    code, _, errors = run("diagnose", words)
+    assert code == 2, errors
+    assert message in errors
+    assert len([line for line in errors.splitlines() if line.startswith("error:")]) == 1
