@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import IO
 
-__all__ = ["package_versions", "write_whole"]
+__all__ = ["lock_file", "package_versions", "write_whole"]
 
 PACKAGES = (
     "hurl",
@@ -37,6 +39,15 @@ def write_whole(path: Path, content: bytes) -> None:
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def lock_file(file: IO[str]) -> bool:
+    """Take an open file for this process, until it is closed; return whether no other process has it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def package_versions() -> dict[str, str | None]:

@@ -125,6 +125,12 @@ class Guidance:
         if not callable(schedule):
             raise TypeError(f"the schedule must be a function of the iteration, got {schedule!r}")
         _check_gamma(gamma)
+        own_gamma = getattr(heuristic, "gamma", None)
+        if isinstance(own_gamma, float) and own_gamma != gamma:
+            raise HeuristicError(
+                f"{_name(heuristic)} is for gamma={own_gamma}, but here gamma={gamma}: fit one with gamma={gamma}, "
+                f"or run with gamma={own_gamma}"
+            )
         if steps_per_iteration < 1:
             raise ValueError(f"steps_per_iteration must be at least 1, got {steps_per_iteration!r}")
         if shaping not in get_args(Shaping):

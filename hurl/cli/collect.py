@@ -55,7 +55,7 @@ def collect(
         typer.Option(metavar="NAME", help="The paper's data: train SAC, collect from 50 checkpoints; hopper, …"),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="Folder of the recipe's run (runs/hopper/sac/seed-N, … by default).")
+        Path | None, typer.Option(help="Folder of the recipe's run (runs/recipes/hopper/seed-N, … by default).")
     ] = None,
     debug: Debug = False,
 ) -> None:

@@ -13,7 +13,6 @@ from rich.table import Table
 from hurl.cli.app import Debug, app, console
 
 if TYPE_CHECKING:
-    from hurl.data import Episodes
     from hurl.guidance import Heuristic
 
 
@@ -25,7 +24,7 @@ class TimeLimits(StrEnum):
     drop = "drop"
 
 
-@app.command(epilog="Example:  hurl diagnose heuristics/hopper --dataset hopper/behaviour-v0 --out diagnosis")
+@app.command(epilog="Example:  hurl diagnose heuristics/hopper --dataset hopper/behaviour-v0")
 def diagnose(
     heuristic: Annotated[
         str, typer.Argument(metavar="FOLDER|MODULE:FUNCTION", help="A saved heuristic, or a function of a batch.")
@@ -33,7 +32,9 @@ def diagnose(
     dataset: Annotated[str, typer.Option(metavar="ID", help="The Minari dataset to judge it with.")],
     gamma: Annotated[float | None, typer.Option(help="The discount; that of a saved heuristic by default.")] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of the Minari datasets (your own by default).")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for diagnosis.json and diagnosis.png.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the files (diagnosis/<name of the heuristic> by default).")
+    ] = None,
     time_limit: Annotated[
         TimeLimits, typer.Option(help="What returns count after a time limit: nothing, h there, or drop the episode.")
     ] = TimeLimits.cut,
@@ -43,23 +44,24 @@ def diagnose(
     from hurl.data import load_episodes
     from hurl.diagnosis import diagnose as judge
     from hurl.files import write_whole
+    from hurl.heuristics.storage import find_heuristic
 
     with _progress() as progress:
         task = progress.add_task(f"reading {dataset}", total=None)
         episodes = load_episodes(dataset, root)
-        function, gamma = _find(heuristic, episodes, gamma)
+        function = find_heuristic(heuristic, episodes.observation_space, gamma)
         progress.update(task, description="evaluating h")
         result = judge(
             function,
             episodes,
-            gamma,
+            _discount(heuristic, function) if gamma is None else gamma,
             time_limit=time_limit.value,
             progress=lambda done, total: progress.update(task, completed=done, total=total),
         )
-        if out is not None:
-            out.mkdir(parents=True, exist_ok=True)
-            write_whole(out / "diagnosis.json", f"{result.to_json()}\n".encode())
-            result.plot(out / "diagnosis.png")
+        out = _default_folder(heuristic) if out is None else out
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(out / "diagnosis.json", f"{result.to_json()}\n".encode())
+        result.plot(out / "diagnosis.png")
     table = Table(title=result.title, title_justify="left")
     table.add_column("quantity")
     table.add_column("value", justify="right")
@@ -68,27 +70,20 @@ def diagnose(
     console.print(table)
     for sentence in result.verdict:
         console.print(f"• {sentence}", highlight=False)
-    if out is not None:
-        console.print(
-            f"Picture: [bold]{out / 'diagnosis.png'}[/bold], numbers: {out / 'diagnosis.json'}", soft_wrap=True
-        )
+    console.print(f"Picture: [bold]{out / 'diagnosis.png'}[/bold], numbers: {out / 'diagnosis.json'}", soft_wrap=True)
 
 
-def _find(name: str, episodes: Episodes, gamma: float | None) -> tuple[Heuristic, float]:
-    """Return the heuristic, and the discount to judge it with."""
-    from hurl.heuristics import load_heuristic
-    from hurl.names import find_function
-
-    function: Heuristic
-    if ":" in name and not Path(name).exists():
-        function, own_gamma = find_function(name), None
-    else:
-        function = stored = load_heuristic(name, observation_space=episodes.observation_space, gamma=gamma)
-        own_gamma = stored.gamma
-    gamma = own_gamma if gamma is None else gamma
+def _discount(name: str, function: Heuristic) -> float:
+    """Return the discount that a heuristic is for."""
+    gamma: float | None = getattr(function, "gamma", None)
     if gamma is None:
         raise ValueError(f"the heuristic {name} is for no discount in particular: give one with --gamma")
-    return function, gamma
+    return gamma
+
+
+def _default_folder(name: str) -> Path:
+    """Return `diagnosis/` and the last part of a heuristic's name: its folder's, or the function's."""
+    return Path("diagnosis") / Path(name).resolve().name.rpartition(":")[2]
 
 
 def _progress() -> Progress:

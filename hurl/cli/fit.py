@@ -9,12 +9,15 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hurl.cli.app import Debug, app, console, interruptible
+from hurl.cli.app import Debug, app, console
 from hurl.experiments.config import ConfigurationError, apply_settings
 from hurl.experiments.process import prepare_process
 
 if TYPE_CHECKING:
     from hurl.heuristics.base import StorableHeuristic
+
+
+VALUE_FUNCTION = "value-function"
 
 
 @app.command(
@@ -48,21 +51,22 @@ def fit(
     debug: Debug = False,
 ) -> None:
     """Make a heuristic from a dataset, or from an agent's critic, and save it as a folder without pickles."""
-    parameters = apply_settings({}, settings or []) | ({} if seed is None else {"seed": seed})
     prepare_process(threads)
+    from hurl.experiments.fitting import KINDS, check_kind, fit_heuristic
+    from hurl.heuristics.storage import check_folder
+
+    check_kind(kind, [*KINDS, VALUE_FUNCTION])
+    check_folder(out)
     heuristic: StorableHeuristic
-    if kind == "value-function":
-        if run is None:
-            raise ConfigurationError("value-function needs an agent: name its run or checkpoint with --run")
-        from hurl.experiments.agents import value_function_of
-
-        heuristic = value_function_of(run)
+    if kind == VALUE_FUNCTION:
+        heuristic = _take_value_function(run, [dataset, gamma, root, seed, settings])
     else:
-        from hurl.experiments.fitting import fit_heuristic
-
-        if dataset is None or gamma is None:
-            raise ConfigurationError(f"{kind} is fitted to data for a discount: give --dataset and --gamma")
-        with FitProgress() as progress, interruptible():
+        if dataset is None or gamma is None or run is not None:
+            raise ConfigurationError(
+                f"{kind} is fitted to data for a discount: give --dataset and --gamma, and no --run"
+            )
+        parameters = apply_settings({}, settings or []) | ({} if seed is None else {"seed": seed})
+        with FitProgress() as progress:
             heuristic = fit_heuristic(
                 kind, dataset, gamma=gamma, parameters=parameters, root=root, report=progress.show
             )
@@ -75,6 +79,18 @@ def fit(
     console.print(table)
     if dataset is not None:
         console.print(f"Judge it:  hurl diagnose {out} --dataset {dataset}", soft_wrap=True)
+
+
+def _take_value_function(run: Path | None, others: list[object]) -> StorableHeuristic:
+    if run is None:
+        raise ConfigurationError("value-function needs an agent: name its run or checkpoint with --run")
+    if any(other is not None for other in others):
+        raise ConfigurationError(
+            "value-function takes all from the agent: leave out --dataset, --gamma, --root, --seed and --set"
+        )
+    from hurl.experiments.agents import value_function_of
+
+    return value_function_of(run)
 
 
 class FitProgress:

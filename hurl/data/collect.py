@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import os
@@ -19,9 +18,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
-from hurl.data.episodes import find_dataset
+from hurl.data.episodes import check_dataset_id, find_dataset
 from hurl.data.rollout import CollectionError, Policy, Rollout, roll_out
-from hurl.files import write_whole
+from hurl.files import lock_file, write_whole
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -174,16 +173,9 @@ def _check_input(policies: Sequence[Policy], env: VecEnv, transitions: int, seed
 
 
 def _dataset_folder(dataset_id: str, root: Path | None) -> Path:
-    from minari.dataset.minari_dataset import parse_dataset_id
     from minari.storage import get_dataset_path
 
-    try:
-        parse_dataset_id(dataset_id)
-    except (ValueError, TypeError):  # a TypeError where the version is missing
-        raise CollectionError(
-            f"the dataset id {dataset_id!r} is not of the form namespace/name-v0, with letters, digits, - and _, "
-            "two or more in the namespace"
-        ) from None
+    check_dataset_id(dataset_id)
     return (get_dataset_path() if root is None else root) / dataset_id
 
 
@@ -205,12 +197,10 @@ def _check_plan(plan: _Plan, dataset: MinariDataset, folder: Path) -> None:
 @contextmanager
 def _locked(file: Path, dataset_id: str) -> Iterator[None]:
     with file.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock_file(lock):
             raise CollectionError(
                 f"another process is collecting {dataset_id}: wait for it, or choose another dataset id"
-            ) from None
+            )
         yield
 
 

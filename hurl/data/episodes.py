@@ -53,6 +53,14 @@ class Episodes:
                 f"dataset {self.name}: observations of {self.observation_space} can't be used, only of a Box or "
                 "Discrete space; collect the data with Gymnasium's FlattenObservation"
             )
+        counts = len(self.states), len(self.actions), int(self.lengths.sum())
+        transitions = len(self.rewards)
+        if counts != (transitions + len(self.lengths), transitions, transitions):
+            raise DatasetError(
+                f"dataset {self.name} has {transitions} rewards in {len(self.lengths)} episodes, so that there should "
+                f"be as many actions and steps and {transitions + len(self.lengths)} states: got {counts[1]}, "
+                f"{counts[2]} and {counts[0]}"
+            )
         if not len(self.lengths):
             raise DatasetError(f"dataset {self.name} has no complete episode: collect episodes until they end")
         for name, array in (("rewards", self.rewards), ("observations", self.states), ("actions", self.actions)):
@@ -187,14 +195,14 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
 def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
     """Open a Minari dataset that is on this machine."""
     from minari import MinariDataset
-    from minari.dataset.minari_dataset import parse_dataset_id
     from minari.storage import get_dataset_path
 
-    parse_dataset_id(dataset_id)
+    check_dataset_id(dataset_id)
     folder = get_dataset_path() if root is None else root
     data = folder / dataset_id / "data"
     if not data.is_dir():
         known = sorted(str(path.parent.parent.relative_to(folder)) for path in folder.rglob("data/metadata.json"))
+        known = [name for name in known if "/." not in f"/{name}"]  # parts of collections that were stopped
         hint = f"there are {', '.join(known)}" if known else "it holds no dataset"
         raise DatasetError(
             f"there is no dataset {dataset_id!r} in {folder} ({hint}): make it with `hurl collect`, "
@@ -204,6 +212,19 @@ def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
         return MinariDataset(data)
     except (OSError, KeyError, ValueError, AssertionError) as error:
         raise DatasetError(f"{data} can't be read as a Minari dataset ({error}): collect it anew") from error
+
+
+def check_dataset_id(dataset_id: str) -> None:
+    """Refuse an id that Minari would not take."""
+    from minari.dataset.minari_dataset import parse_dataset_id
+
+    try:
+        parse_dataset_id(dataset_id)
+    except (ValueError, TypeError):  # a TypeError where the version is missing
+        raise DatasetError(
+            f"the dataset id {dataset_id!r} is not of the form namespace/name-v0, with letters, digits, - and _, "
+            "two or more in the namespace"
+        ) from None
 
 
 def _is_complete(episode: Any) -> bool:

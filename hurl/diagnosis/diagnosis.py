@@ -25,6 +25,7 @@ from hurl.diagnosis.quantities import (
     best_backup_residuals,
     best_episodes,
     bias_terms,
+    lead_of_best,
     measure_fit,
     measure_improvability,
     mostly_cut,
@@ -33,6 +34,7 @@ from hurl.diagnosis.quantities import (
 )
 from hurl.diagnosis.verdict import LAMBDAS, suggest_lambda, verdict
 from hurl.guidance import Guidance, Heuristic
+from hurl.heuristics.base import StorableHeuristic
 from hurl.schedules import ConstantSchedule
 
 if TYPE_CHECKING:
@@ -85,7 +87,8 @@ class Diagnosis:
     :param improvability: h against one step of reward and h after it
     :param best_return: mean discounted return of the best tenth of the episodes
     :param mean_return: mean discounted return of all episodes
-    :param bias: the two terms of the bias bound for several λ
+    :param lead: by how much the best tenth is above all, where time limits count as in `bias`: as h there
+    :param bias: the two terms of the bias bound for several λ: their sum is what is lost of the lead
     :param uncovered: the share of states that the data has no example of; None where it can't be measured
     :param unknown: the share of the data's states that h calls unknown; None where it has no such notion
     :param fitted_to_data: whether h was fitted to this very data, which flatters it
@@ -108,6 +111,7 @@ class Diagnosis:
     improvability: Improvability
     best_return: float
     mean_return: float
+    lead: float
     bias: tuple[BiasTerms, ...]
     uncovered: float | None
     unknown: float | None
@@ -159,6 +163,7 @@ class Diagnosis:
             ("r + γh(s') − h(s): mean ± deviation", f"{improvability.mean:.4g} ± {improvability.deviation:.4g}"),
             ("  lowest, quartiles, highest", self._residual_range()),
             ("discounted return: best tenth, all", f"{self.best_return:.4g}, {self.mean_return:.4g}"),
+            ("lead of the best tenth, h at time limits", f"{self.lead:.4g}"),
             *(
                 (
                     f"λ = {terms.lambda_:g}: under-, overestimation, sum",
@@ -211,7 +216,8 @@ def diagnose(
     h is evaluated once for each state of the data. The returns of the data stand in for V*, which nobody knows; so an h
     that is far better than whoever gathered the data will look worse than it is.
 
-    :param h: a function of a batch of observations, `(n, *observation) -> (n,)`
+    :param h: a function of a batch of observations, `(n, *observation) -> (n,)`; one that can be stored is refused if
+        it is for another observation space, or another γ
     :param dataset: a Minari dataset or its id, or episodes that were read before
     :param gamma: γ ∈ [0, 1), the discount of the run that h is for
     :param time_limit: how a return counts what a time limit cut off: as nothing (`cut`), as h there (`bootstrap`), or
@@ -223,6 +229,8 @@ def diagnose(
         raise ValueError(f"time_limit must be one of {', '.join(get_args(TimeLimit))}, got {time_limit!r}")
     guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of γ and of what h returns
     episodes = load_episodes(dataset, root)
+    if isinstance(h, StorableHeuristic):
+        h.check(episodes.observation_space, gamma)
     if time_limit == "drop":
         episodes = drop_time_limits(episodes)
     values, known = _evaluate(guidance, episodes.states, progress)
@@ -248,7 +256,8 @@ def _measure(
     residuals = best_backup_residuals(episodes, bellman_residuals(episodes, values, gamma))
     best = best_episodes(episodes, returns)
     best_return, mean_return = float(returns[episodes.starts[best]].mean()), float(returns[episodes.starts].mean())
-    bias = bias_terms(episodes, values, returns, best, gamma=gamma, lambdas=LAMBDAS)
+    lead = lead_of_best(episodes, values, best, gamma=gamma)
+    bias = bias_terms(episodes, values, best, gamma=gamma, lambdas=LAMBDAS)
     return Diagnosis(
         heuristic=_name(h),
         dataset=episodes.name,
@@ -266,11 +275,12 @@ def _measure(
         improvability=measure_improvability(episodes, values, residuals),
         best_return=best_return,
         mean_return=mean_return,
+        lead=lead,
         bias=bias,
         uncovered=uncovered_share(episodes),
         unknown=None if known is None else float((~known).mean()),
         fitted_to_data=_is_fitted_to(h, episodes),
-        lambda0=suggest_lambda(fit, bias, best_return - mean_return, gamma),
+        lambda0=suggest_lambda(fit, bias, lead, gamma),
         evidence=Evidence(episodes, values, returns, residuals, used, best),
     )
 

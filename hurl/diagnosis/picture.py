@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from hurl.diagnosis.quantities import rounding
+from hurl.data import Episodes
+from hurl.diagnosis.quantities import Floats, rounding
 from hurl.files import write_whole
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def draw(diagnosis: Diagnosis, file: Path) -> None:
     starts = evidence.returns[evidence.episodes.starts]
     worst.sharey(best)
     _draw_episode(best, diagnosis, int(evidence.best[0]), "best")
-    _draw_episode(worst, diagnosis, int(np.argmin(starts)), "worst")
+    _draw_episode(worst, diagnosis, _worst_episode(evidence.episodes, starts), "worst")
     _leave_room(best)
     figure.suptitle(
         f"{diagnosis.heuristic} on {diagnosis.dataset} (γ = {diagnosis.gamma:g}, time limits: {diagnosis.time_limit}): "
@@ -90,6 +91,12 @@ def _draw_residuals(axes: Any, diagnosis: Diagnosis) -> None:
     axes.set(xlabel="r + γh(s') − h(s), the middle 99 %", ylabel="transitions")
     axes.set_title(f"Bellman residual: mean {diagnosis.improvability.mean:.3g}", fontsize=10)
     axes.legend(loc="upper left", fontsize=8, ncols=2, frameon=False)
+
+
+def _worst_episode(episodes: Episodes, returns: Floats) -> int:
+    """The episode of the lowest return, among those that ended by themselves: one that was cut says little."""
+    ended = np.flatnonzero(episodes.terminated) if episodes.terminated.any() else np.arange(len(episodes))
+    return int(ended[np.argmin(returns[ended])])
 
 
 def _draw_episode(axes: Any, diagnosis: Diagnosis, episode: int, which: str) -> None:

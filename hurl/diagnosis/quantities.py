@@ -29,11 +29,13 @@ __all__ = [
     "best_backup_residuals",
     "best_episodes",
     "bias_terms",
+    "lead_of_best",
     "measure_fit",
     "measure_improvability",
     "mostly_cut",
     "offset_error",
     "rank_correlation",
+    "reshaped_returns",
     "share_from_heuristic",
     "share_interval",
     "state_means",
@@ -49,7 +51,7 @@ BEST_SHARE = 0.1
 ROUNDING = 1e-6
 NORMAL_QUANTILE = 1.959964  # of a confidence of 95 %
 # Coverage is measured on samples: it asks for thousands of neighbours, not for millions.
-HELD_OUT, REFERENCES, QUERIES, NEAR, FEATURES, PIECE = 0.1, 10_000, 2_000, 0.99, 32, 1_000
+FOLDS, SAMPLES, QUERIES, NEAR, FEATURES, PIECE = 10, 10_000, 2_000, 0.5, 32, 1_000
 
 
 @dataclass(frozen=True)
@@ -309,8 +311,22 @@ def best_episodes(episodes: Episodes, returns: Floats) -> Integers:
     return np.argsort(-returns[episodes.starts], kind="stable")[:count]
 
 
+def reshaped_returns(episodes: Episodes, values: Floats, *, gamma: float, lambda_: float) -> Floats:
+    """G̃_0 = h(s_0) + Σ_t (λγ)^t·δ_t, what each episode gets in the reshaped MDP; shape (E,).
+
+    That is its return with rewards r + (1−λ)γ·h(s') and discount λγ, and where a time limit ended it, it goes on with
+    h(s_T). At λ = 1 it is the return G_0 = Σ_t γ^t·r_t + γ^T·h(s_T), with h(s_T) = 0 where s_T is terminal.
+
+    :param values: h of all states of the data, shape (N + E,)
+    """
+    residuals, starts = bellman_residuals(episodes, values, gamma), episodes.starts
+    sums = reverse_discounted_sum(residuals, episodes.lengths, lambda_ * gamma)[starts]
+    returns: Floats = values[episodes.positions[starts]] + sums
+    return returns
+
+
 def bias_terms(
-    episodes: Episodes, values: Floats, returns: Floats, best: Integers, *, gamma: float, lambdas: Sequence[float]
+    episodes: Episodes, values: Floats, best: Integers, *, gamma: float, lambdas: Sequence[float]
 ) -> tuple[BiasTerms, ...]:
     """Estimate the two terms of Bias(h, λ, π) ≤ (1−λ)γ·(C(π*, V* − h, λγ) + C(π, h − Ṽ*, γ)) for some λ.
 
@@ -319,25 +335,33 @@ def bias_terms(
 
         (1−λ)γ·C(π, V^π − h, λγ) = V^π(d0) − Ṽ^π(d0)        (1−λ)γ·C(π, h − Ṽ^π, γ) = Ṽ^π(d0) − V^π(d0)
 
-    V^π(d0) is the mean of G_0 and Ṽ^π(d0) that of G̃_0 = h(s_0) + Σ_t (λγ)^t·δ_t, the return with rewards
-    r + (1−λ)γ·h(s') and discount λγ, which goes on from a time limit with h. So the first term is exact for data of
-    π*, and the second for data of π̃*, the optimal policy of the reshaped MDP; for data of others it is an upper bound
-    of theirs. The sum is what the reshaping takes of the lead of the best episodes over all.
+    Ṽ^π(d0) is the mean of G̃_0 (`reshaped_returns`) and V^π(d0) that of G̃_0 at λ = 1, the return. Both go on from a
+    time limit with h, however the other quantities count it: what lies behind it cancels, and at λ = 1 the terms are 0.
+    The first term is exact for data of π*, and the second for data of π̃*, the optimal policy of the reshaped MDP; for
+    data of others it is an upper bound of theirs. The sum is what the reshaping takes of the lead of the best episodes
+    over all (`lead_of_best`).
 
     Source: `th:bias bound`, `lm:value difference`, `lm:pdl`.
 
     :param values: h of all states of the data, shape (N + E,)
-    :param returns: G, shape (N,)
     :param best: which episodes are the best
     """
-    residuals, starts = bellman_residuals(episodes, values, gamma), episodes.starts
-    first_values, first_returns = values[episodes.positions[starts]], returns[starts]
+    returns = reshaped_returns(episodes, values, gamma=gamma, lambda_=1.0)
     terms = []
     for lambda_ in lambdas:
-        reshaped = first_values + reverse_discounted_sum(residuals, episodes.lengths, lambda_ * gamma)[starts]
-        change = first_returns - reshaped
+        change = returns - reshaped_returns(episodes, values, gamma=gamma, lambda_=lambda_)
         terms.append(BiasTerms(lambda_, float(change[best].mean()), -float(change.mean())))
     return tuple(terms)
+
+
+def lead_of_best(episodes: Episodes, values: Floats, best: Integers, *, gamma: float) -> float:
+    """By how much the mean return of the best episodes is above that of all, time limits counted as in `bias_terms`.
+
+    :param values: h of all states of the data, shape (N + E,)
+    :param best: which episodes are the best
+    """
+    returns = reshaped_returns(episodes, values, gamma=gamma, lambda_=1.0)
+    return float(returns[best].mean() - returns.mean())
 
 
 def share_from_heuristic(lambda_: float, gamma: float) -> float:
@@ -355,10 +379,14 @@ def share_from_heuristic(lambda_: float, gamma: float) -> float:
 def uncovered_share(episodes: Episodes, seed: int = 0) -> float | None:
     """The share of states for which the data has no example.
 
-    In a Discrete space: the share of its states that no episode visits. Else: a tenth of the episodes is held out, and
-    one of their states is uncovered where the nearest state of the other episodes is further away than 99 % of these
-    have their own nearest neighbour (distances of standardised features; observations with more than 32 are projected
-    at random to 32). Data that a new episode finds nothing new in has 0.01; None for a single episode.
+    In a Discrete space: the share of its states that no episode visits. Else each tenth of the episodes is held out in
+    turn, and a state x of theirs is uncovered where the nearest state y of the others is not near:
+
+        ‖x − y‖ > σ/2        σ² = the mean of ‖x − mean x‖² over all states
+
+    with distances of standardised features (observations with more than 32 are projected at random to 32). The scale is
+    the data's own spread: how far apart the states of one episode are, which is a matter of the time step, does not
+    count, and episodes that are all equally far from each other are not called near. None for a single episode.
 
     :param seed: of the samples
     """
@@ -367,22 +395,15 @@ def uncovered_share(episodes: Episodes, seed: int = 0) -> float | None:
     if len(episodes) < 2:
         return None
     rng = np.random.default_rng(seed)
-    held_out = np.zeros(len(episodes), bool)
-    held_out[rng.permutation(len(episodes))[: max(1, round(HELD_OUT * len(episodes)))]] = True
-    is_query = np.repeat(held_out, episodes.lengths + 1)
-    references = _sample(np.flatnonzero(~is_query), REFERENCES, rng)
-    queries = _sample(np.flatnonzero(is_query), QUERIES, rng)
-    features = _features(episodes.states, np.concatenate([references, queries]), rng)
-    known, new = features[: len(references)], features[len(references) :]
-    tree = cKDTree(known)
-    # The nearest neighbour of a state of the tree is that state itself, hence the second.
-    spacing = tree.query(known[:QUERIES], k=2)[0][:, 1]
-    return float((tree.query(new)[0] > np.quantile(spacing, NEAR) + ROUNDING).mean())
-
-
-def _sample(indices: Integers, count: int, rng: np.random.Generator) -> Integers:
-    """Return some of the indices, in random order."""
-    return rng.permutation(indices)[:count]
+    fold_of = np.repeat(rng.permutation(len(episodes)) % FOLDS, episodes.lengths + 1)
+    indices = rng.permutation(len(episodes.states))[:SAMPLES]
+    features, folds = _features(episodes.states, indices, rng), fold_of[indices]
+    near = NEAR * math.sqrt(features.var(axis=0).sum()) + ROUNDING
+    uncovered = 0
+    for fold in np.unique(folds[:QUERIES]):
+        queries = features[:QUERIES][folds[:QUERIES] == fold]
+        uncovered += int(np.count_nonzero(cKDTree(features[folds != fold]).query(queries)[0] > near))
+    return float(uncovered / min(QUERIES, len(indices)))
 
 
 def _features(states: NDArray[Any], indices: Integers, rng: np.random.Generator) -> Floats:

@@ -36,7 +36,7 @@ def suggest_lambda(fit: Fit, bias: Sequence[BiasTerms], lead: float, gamma: floa
     not rank states (ρ < 0.2) gets λ0 = 1, which is the base algorithm.
 
     :param bias: the terms at each of `LAMBDAS`
-    :param lead: by how much the best episodes' return is above that of all
+    :param lead: by how much the best episodes' return is above that of all (`lead_of_best`)
     """
     if fit.r2_offset is None or fit.rank_correlation < SOME_RANKING:
         return 1.0
@@ -131,7 +131,7 @@ def _offset(diagnosis: Diagnosis) -> str:
 
 
 def _lead(diagnosis: Diagnosis) -> str:
-    lead = diagnosis.best_return - diagnosis.mean_return
+    lead = diagnosis.lead
     if lead <= 0.0 or diagnosis.fit.rank_correlation < SOME_RANKING:
         return ""
     reversing = [terms.lambda_ for terms in diagnosis.bias if terms.total >= lead]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import os
 from copy import deepcopy
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,9 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.envs import make_env
 from hurl.experiments.config import ConfigurationError, GuidanceConfig, RunConfig
-from hurl.guidance import Guidance, Heuristic
-from hurl.heuristics import load_heuristic
-from hurl.names import find_function, nearest
+from hurl.guidance import Guidance, Heuristic, HeuristicError
+from hurl.heuristics import storage
+from hurl.names import nearest
 from hurl.sb3 import guided
 
 __all__ = ["build_environment", "build_model", "find_algorithm", "find_heuristic", "resolve_policy_kwargs"]
@@ -68,18 +66,17 @@ def find_algorithm(name: str) -> type[Any]:
 
 
 def find_heuristic(name: str, env: VecEnv, gamma: float) -> Heuristic:
-    """Return the function that `module:function` names, or the heuristic that was saved in a folder.
+    """Return the heuristic that a configuration names: `module:function`, or the folder of one that was saved.
 
-    :param env: the environments it is for; a saved heuristic is checked against their observations
-    :param gamma: the discount it is for; a saved heuristic is checked against it
+    :param env: the environments it is for
+    :param gamma: the discount it is for
     """
-    if os.sep in name or Path(name).is_dir():
-        return load_heuristic(name, observation_space=env.observation_space, gamma=gamma)
     try:
-        return find_function(name)
+        return storage.find_heuristic(name, env.observation_space, gamma)
+    except HeuristicError:  # of a heuristic that was found, and does not suit
+        raise
     except ValueError as error:
-        hint = "" if ":" in name else ", nor the folder of a saved heuristic"
-        raise ConfigurationError(f"guidance.heuristic: {error}{hint}") from None
+        raise ConfigurationError(f"guidance.heuristic: {error}") from None
 
 
 def _build_guidance(guidance: GuidanceConfig, config: RunConfig, env: VecEnv) -> Guidance:

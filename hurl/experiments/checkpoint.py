@@ -26,7 +26,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from hurl.experiments.folder import RunFolder, write_whole
+from hurl.experiments.folder import RunFolder
+from hurl.files import write_whole
 from hurl.sb3.replay import GuidedReplayBuffer
 
 __all__ = ["CheckpointError", "checkpoint_paths", "cut_episodes", "load_checkpoint", "load_weights", "save_checkpoint"]

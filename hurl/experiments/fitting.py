@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from hurl.heuristics.base import FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
 from hurl.names import nearest
 
-__all__ = ["KINDS", "fit_heuristic"]
+__all__ = ["KINDS", "check_kind", "fit_heuristic"]
 
 KINDS = {
     "zero": "Zero",
@@ -46,10 +46,7 @@ def fit_heuristic(
     :param root: the folder of Minari datasets, None for the user's own
     :param report: called as fitting goes on
     """
-    if kind not in KINDS:
-        raise ConfigurationError(
-            f"there is no kind of heuristic {kind!r}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}"
-        )
+    check_kind(kind, KINDS)
     cls = getattr(hurl.heuristics, KINDS[kind])
     parameters = dict(parameters or {})
     _check_parameters(kind, cls, parameters)
@@ -60,14 +57,25 @@ def fit_heuristic(
     return heuristic
 
 
+def check_kind(kind: str, kinds: Iterable[str]) -> None:
+    """Refuse a kind that there is not."""
+    kinds = list(kinds)
+    if kind not in kinds:
+        raise ConfigurationError(
+            f"there is no kind of heuristic {kind!r}{nearest(kind, kinds)}; there are {', '.join(kinds)}"
+        )
+
+
 def _check_parameters(kind: str, cls: type[Any], parameters: Mapping[str, Any]) -> None:
     """Refuse a parameter that the kind does not have, and the lack of one that it needs."""
     signature = inspect.signature(cls.fit).parameters
-    known = [name for name in signature if name not in ("dataset", "gamma", "root", "report")]
-    if "fitting" in known:
-        known = [name for name in known if name != "fitting"] + [field.name for field in fields(Fitting)]
+    given = ("dataset", "gamma", "root", "report")
+    known = [name for name, parameter in signature.items() if parameter.kind is parameter.KEYWORD_ONLY]
+    if "fitting" in signature:
+        known += [field.name for field in fields(Fitting)]
+    known = [name for name in known if name not in given]
     for name in parameters:
-        if name not in known and "options" not in known:
+        if name in given or (name not in known and "options" not in signature):
             raise ConfigurationError(f"{kind} has no parameter {name!r}{nearest(name, known)}")
     for name, parameter in signature.items():
         needed = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty

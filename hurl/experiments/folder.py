@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import json
 from collections.abc import Iterator
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from hurl.experiments.config import RunConfig, parse_yaml, validate
-from hurl.files import package_versions, write_whole
+from hurl.files import lock_file, package_versions, write_whole
 
-__all__ = ["Row", "RunFolder", "RunFolderError", "write_whole"]
+__all__ = ["Row", "RunFolder", "RunFolderError"]
 
 
 class RunFolderError(ValueError):
@@ -130,10 +129,8 @@ class RunFolder:
 
 
 def _lock(lock: IO[str], path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RunFolderError(f"another process is running in {path}: wait for it, or choose another --out") from None
+    if not lock_file(lock):
+        raise RunFolderError(f"another process is running in {path}: wait for it, or choose another --out")
 
 
 def _compare(stored: RunConfig, wanted: RunConfig, path: Path) -> None:

@@ -163,6 +163,10 @@ def _env_spec(environment: EnvironmentConfig, env: VecEnv) -> EnvSpec | None:
     if options and isinstance(env.unwrapped, EnvPoolVecEnv):
         return None  # options of EnvPool's own
     spec.kwargs |= options
+    try:
+        spec.to_json()
+    except (TypeError, ValueError):
+        return None  # made by a class or a function, which a dataset can't hold
     return spec
 
 

@@ -19,6 +19,7 @@ def prepare_process(threads: int) -> None:
     Compiling takes longer than anything else at a run's start; kept, it is read back in a fraction of a second.
     """
     threadpool_limits(1, user_api="blas")
+    _silence_gym()
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC", "PJRT_NPROC"):
         os.environ[variable] = str(threads)
     if threads == 1:
@@ -26,6 +27,15 @@ def prepare_process(threads: int) -> None:
         os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_cache_folder()))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+
+def _silence_gym() -> None:
+    """Keep Gym from saying at each start that Gymnasium has replaced it: it comes with d3rlpy, and SB3 looks for it."""
+    try:
+        from gym_notices import notices
+    except ModuleNotFoundError:
+        return
+    notices.notices.clear()
 
 
 def _cache_folder() -> Path:

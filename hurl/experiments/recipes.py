@@ -43,7 +43,7 @@ def load_recipe(name: str, seed: int = 0) -> Recipe:
         raise ConfigurationError(f"there is no recipe {name!r}{hint}")
     values: dict[str, Any] = recipes[name]
     config = load_config(values["train"], [f"iterations={values['iterations']}", f"seed={seed}"])
-    run = Path("runs") / values["train"] / f"seed-{seed}"
+    run = Path("runs") / "recipes" / name / f"seed-{seed}"
     return Recipe(config, run, values["transitions"], values["dataset"])
 
 

@@ -47,9 +47,9 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
     try:
         with zipfile.ZipFile(path) as file:
             names = file.namelist()
-            data = json.loads(file.read("data"))
+            data = dict(json.loads(file.read("data")))
             weights = file.read("policy.pth") if "policy.pth" in names else None
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise ZipError(
             f"{path} is not a model of Stable-Baselines3 or SBX ({error}): save it with model.save"
         ) from None
@@ -69,6 +69,7 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
     except (
         AssertionError,
         AttributeError,
+        EOFError,
         LookupError,
         RuntimeError,
         TypeError,

@@ -65,8 +65,8 @@ class ObservationSpace:
 class StorableHeuristic(ABC):
     """A heuristic: called on a batch of observations, fitted to a dataset, saved as a folder without pickles.
 
-    A kind of heuristic is a class with `fit` (a class method), `__call__`, and the three methods that storing needs:
-    `settings`, `weights` and `restore`.
+    A kind of heuristic is a class with `__call__`, the three methods that storing needs, `settings`, `weights` and
+    `restore`, and, where it is made from data, the class method `fit`.
 
     :param gamma: the discount its values are for; None where they are for any
     :param observation_space: what it is defined on; None where that is not known
@@ -86,6 +86,10 @@ class StorableHeuristic(ABC):
         self.observation_space = observation_space
         self.dataset = dataset
         self.metrics = metrics or {}
+
+    def __repr__(self) -> str:
+        of = "" if self.dataset is None else f", dataset={self.dataset['id']!r}"
+        return f"{type(self).__name__}(gamma={self.gamma}{of})"
 
     @abstractmethod
     def __call__(self, observations: Any) -> NDArray[np.float32]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from typing import Any, Self
 
@@ -59,6 +61,13 @@ class Combination(StorableHeuristic):
     def settings(self) -> dict[str, Any]:
         """Return what the parts are."""
         return {"parts": [pack(_storable(part))[0] for part in self.parts]}
+
+    @property
+    def digest(self) -> str:
+        """A hash of the parts' hashes, and of what is done with them."""
+        own = {name: value for name, value in self.settings().items() if name != "parts"}
+        parts = [_storable(part).digest for part in self.parts]
+        return hashlib.sha256(json.dumps([type(self).__name__, own, parts], sort_keys=True).encode()).hexdigest()
 
     def weights(self) -> Weights:
         """Return the parts' arrays, with the number of the part before the name."""

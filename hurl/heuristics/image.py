@@ -171,9 +171,11 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
     def __call__(self, observations: Any) -> NDArray[np.float32]:
         """Return h for a batch of images, shape (n,)."""
         images = np.asarray(observations)
-        if images.shape[1:] != self.observation_space.shape or images.dtype != np.uint8:
+        shape = self.observation_space.shape
+        # Stable-Baselines3 puts the channels first, whatever the environment does
+        if images.ndim != 4 or _channels_first(images.shape[1:]) != _channels_first(shape) or images.dtype != np.uint8:
             raise HeuristicError(
-                f"the heuristic is for images of shape {self.observation_space.shape} and type uint8, got "
+                f"the heuristic is for images of shape {shape} and type uint8, got "
                 f"observations of shape {images.shape[1:]} and type {images.dtype}"
             )
         return _predict(self.network, images)

@@ -13,9 +13,9 @@ from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
 from hurl.data.returns import drop_time_limits
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin
-from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network
+from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network, in_chunks
 
-__all__ = ["FitReport", "MonteCarloHeuristic", "fit_returns", "r_squared", "returns_of", "usable_episodes"]
+__all__ = ["MonteCarloHeuristic", "fit_returns", "r_squared", "returns_of", "usable_episodes"]
 
 
 class MonteCarloHeuristic(StorableHeuristic):
@@ -66,7 +66,7 @@ class MonteCarloHeuristic(StorableHeuristic):
 
     def __call__(self, observations: Any) -> NDArray[np.float32]:
         """Return h for a batch of observations, shape (n,)."""
-        return self.network(as_inputs(observations, self.observation_space))[:, 0]
+        return predict(self.network, observations, self.observation_space)
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture, and how time limits counted."""
@@ -105,7 +105,7 @@ def fit_returns(
     def judge(network: Network) -> float:
         assert held_out is not None
         targets = returns_of(held_out, gamma, time_limit, network, space)
-        return r_squared(targets, network(as_inputs(held_out.observations, space))[:, 0])
+        return r_squared(targets, predict(network, held_out.observations, space))
 
     inputs = as_inputs(train.observations, space)
     network, metrics = fit_network(
@@ -117,10 +117,17 @@ def fit_returns(
         judge=judge if held_out is not None else None,
         report=report,
     )
-    metrics["r2_training"] = r_squared(returns_of(train, gamma, time_limit, network, space), network(inputs)[:, 0])
+    metrics["r2_training"] = r_squared(
+        returns_of(train, gamma, time_limit, network, space), predict(network, train.observations, space)
+    )
     if held_out is not None:
         metrics["r2_held_out"] = judge(network)
     return network, metrics
+
+
+def predict(network: Network, observations: Any, space: ObservationSpace) -> NDArray[np.float32]:
+    """Return a network's values of a batch of observations, large ones taken in pieces. Shape (n,)."""
+    return in_chunks(lambda inputs: network(inputs)[:, 0], as_inputs(observations, space))
 
 
 def r_squared(targets: NDArray[Any], predictions: NDArray[Any]) -> float:
@@ -145,5 +152,5 @@ def returns_of(
     """Return G of each transition; where time limits are bootstrapped, with the network's values beyond them."""
     if time_limit != "bootstrap" or network is None:
         return discounted_returns(episodes, gamma=gamma)
-    last_values = network(as_inputs(episodes.last_states, space))[:, 0]
+    last_values = predict(network, episodes.last_states, space)
     return discounted_returns(episodes, gamma=gamma, last_values=last_values)

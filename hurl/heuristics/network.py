@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,7 @@ class Network:
     @classmethod
     def restore(cls, settings: dict[str, Any], weights: Weights, prefix: str = "") -> Network:
         """Make a network from its architecture and arrays, whose shapes are checked."""
+        check_activation(settings["activation"])
         sizes = settings["sizes"]
         layers = tuple(
             (
@@ -123,7 +124,11 @@ def one_hot(inputs: NDArray[Any], n: int | None) -> Array:
     :param inputs: what `as_inputs` returns
     :param n: the number of states of a Discrete space
     """
-    return inputs if n is None else np.eye(n, dtype=np.float32)[inputs]
+    if n is None:
+        return inputs
+    vectors = np.zeros((len(inputs), n), np.float32)
+    vectors[np.arange(len(inputs)), inputs] = 1.0
+    return vectors
 
 
 def standardisation(inputs: NDArray[Any], n: int | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -162,10 +167,31 @@ class Fitting:
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("learning_rate", "batch_size", "epochs", "patience"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} must be greater than 0, got {value!r}")
+        whole = {"batch_size": self.batch_size, "epochs": self.epochs}
+        if self.patience is not None:
+            whole["patience"] = self.patience
+        for name, value in whole.items():
+            if not isinstance(value, int) or value < 1:
+                raise HeuristicError(f"{name} must be a whole number greater than 0, got {value!r}")
+        if not isinstance(self.learning_rate, int | float) or not self.learning_rate > 0:
+            raise HeuristicError(f"learning_rate must be a number greater than 0, got {self.learning_rate!r}")
+        if not isinstance(self.hidden, Sequence) or not all(isinstance(w, int) and w > 0 for w in self.hidden):
+            raise HeuristicError(f"hidden must be a list of widths such as [256, 256], got {self.hidden!r}")
+        check_activation(self.activation)
+
+
+def check_activation(activation: str) -> None:
+    """Refuse an activation function that networks don't have."""
+    if activation not in get_args(Activation):
+        raise HeuristicError(f"activation must be one of {', '.join(get_args(Activation))}, got {activation!r}")
+
+
+def check_loss(loss: float, epoch: int, learning_rate: float) -> None:
+    """Refuse to go on where fitting diverged."""
+    if not np.isfinite(loss):
+        raise HeuristicError(
+            f"fitting diverged in epoch {epoch}, the loss is {loss}: lower the learning rate from {learning_rate}"
+        )
 
 
 def fit_network(
@@ -196,21 +222,22 @@ def fit_network(
     start, run_epoch = compile_epoch(_squared_error(fitting.activation), fitting)
     state, key = start(parameters), jax.random.key(seed)
     data = jnp.asarray(scaling.inputs(inputs))
-    network, best, best_epoch = None, -np.inf, 0
+    network, best = None, -np.inf
     for epoch in range(1, fitting.epochs + 1):
         scaled = jnp.asarray(scaling.targets(targets(network)))
         key, order = jax.random.split(key)
-        state, loss = run_epoch(state, order, data, scaled)
+        state, scaled_loss = run_epoch(state, order, data, scaled)
+        loss = float(scaled_loss) * scaling.target_scale**2
+        check_loss(loss, epoch, fitting.learning_rate)
         network = scaling.fold(jax.device_get(state[0]), fitting.activation)
         score = judge(network) if judge is not None else None
-        report(epoch, fitting.epochs, float(loss) * scaling.target_scale**2, score)
-        if fitting.patience is None or score is None:
-            best_network, best_epoch = network, epoch
-        elif score > best:
-            best_network, best, best_epoch = network, score, epoch
-        elif epoch - best_epoch >= fitting.patience:
+        report(epoch, fitting.epochs, loss, score)
+        if fitting.patience is None or score is None or score > best:
+            best_network, metrics = network, {"epochs": epoch, "loss": loss}
+            best = best if score is None else score
+        elif epoch - metrics["epochs"] >= fitting.patience:
             break
-    return best_network, {"epochs": best_epoch, "loss": float(loss) * scaling.target_scale**2}
+    return best_network, metrics
 
 
 @dataclass(frozen=True)

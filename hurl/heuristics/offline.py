@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, Self, get_args
@@ -29,6 +29,9 @@ Array = NDArray[np.float32]
 
 # Actions that an expectation over the policy is the mean of, in each state.
 DRAWS = 8
+# The deviation of returns as continuous CQL is shown them: d3rlpy's defaults, which depend on the units, are made for
+# the rewards of MuJoCo. With 1, its entropy bonus would be as large as the values, and its penalty too blunt.
+CQL_UNIT = 50.0
 # Updates between two reports.
 REPORT_EVERY = 100
 # The limits of log σ in d3rlpy's Gaussian policies.
@@ -74,12 +77,12 @@ class OfflineRLHeuristic(StorableHeuristic):
         report: FitReport = lambda done, total, loss, score: None,
         **options: Any,
     ) -> Self:
-        """Run the algorithm on a dataset, its observations standardised and its rewards divided by the deviation of
-        the returns, so that its parameters mean the same whatever the units.
+        """Run the algorithm on a dataset, its observations standardised and its rewards scaled by the deviation of the
+        returns, so that its parameters mean the same whatever the units.
 
         :param dataset: a Minari dataset, its id, or episodes
         :param gamma: γ, the discount
-        :param algorithm: `iql`, for continuous actions, or `cql`, which takes three times as long
+        :param algorithm: `iql`, for continuous actions, or `cql`, which takes some six times as long
         :param steps: updates
         :param batch_size: transitions in an update
         :param hidden: widths of the hidden layers
@@ -104,6 +107,7 @@ class OfflineRLHeuristic(StorableHeuristic):
             half = np.random.default_rng(seed).normal(size=(DRAWS // 2, networks["policy"].sizes[-1] // 2))
             noise = np.concatenate([half, -half]).astype(np.float32)  # in pairs, so that their mean is exactly 0
         heuristic = cls(algorithm, networks, noise, **data_origin(episodes, gamma, steps=steps, loss=loss))
+        heuristic._check_convergence(train)
         heuristic.metrics["r2_training"] = heuristic._r_squared(train)
         if held_out is not None:
             heuristic.metrics["r2_held_out"] = heuristic._r_squared(held_out)
@@ -134,6 +138,16 @@ class OfflineRLHeuristic(StorableHeuristic):
         lowest: Array = np.min([critic(inputs) for critic in critics], axis=0)
         return lowest
 
+    def _check_convergence(self, episodes: Episodes) -> None:
+        """Refuse values that are on average far beyond max |r|/(1−γ), which no sum of discounted rewards exceeds."""
+        assert self.gamma is not None
+        size, limit = np.abs(self(episodes.observations)).mean(), np.abs(episodes.rewards).max() / (1.0 - self.gamma)
+        if not np.isfinite(size) or size > 3 * limit > 0:
+            raise HeuristicError(
+                f"{self.algorithm} diverged: its values are {size:.3g} on average, and rewards like these add up to "
+                f"{limit:.3g} at most; lower `tau` or the learning rate, or raise the weight of CQL's penalty"
+            )
+
     def _r_squared(self, episodes: Episodes) -> float:
         """Return R² against returns, in which h stands for what a time limit cut off."""
         assert self.gamma is not None
@@ -143,7 +157,11 @@ class OfflineRLHeuristic(StorableHeuristic):
     def settings(self) -> dict[str, Any]:
         """Return the algorithm and the architectures."""
         networks = {name: network.settings() for name, network in self.networks.items()}
-        return {"algorithm": self.algorithm, "networks": networks, "draws": None if self.noise is None else DRAWS}
+        return {
+            "algorithm": self.algorithm,
+            "networks": networks,
+            "draws": None if self.noise is None else len(self.noise),
+        }
 
     def weights(self) -> Weights:
         """Return those of the networks, and the noise."""
@@ -176,12 +194,10 @@ def _d3rlpy() -> Any:
 def _configuration(
     algorithm: Algorithm, episodes: Episodes, gamma: float, steps: int, hidden: Sequence[int], options: dict[str, Any]
 ) -> Any:
-    """Return d3rlpy's configuration, with defaults for standardised values and for fewer updates than is usual.
+    """Return d3rlpy's configuration, with defaults for fewer updates than is usual.
 
     Target networks must pass values on over the horizon 1/(1−γ) within the updates that there are, so they follow the
-    networks with a delay of a fifth of steps·(1−γ). CQL's penalty, whose weight w moves the target of an update by up
-    to w/2 (w for discrete actions, whose loss is half the square), is such that this adds up to 1 over the horizon: to
-    one deviation of the returns.
+    networks with a delay of a fifth of steps·(1−γ).
     """
     d3rlpy = _d3rlpy()
     space = episodes.action_space
@@ -196,14 +212,12 @@ def _configuration(
         cls, defaults = d3rlpy.algos.IQLConfig, {"tau": max(0.005, 1 / delay)}
     elif discrete:
         cls = d3rlpy.algos.DiscreteCQLConfig
-        defaults = {"learning_rate": 3e-4, "alpha": 1.0 - gamma, "target_update_interval": round(delay)}
+        defaults = {"learning_rate": 3e-4, "alpha": 0.1, "target_update_interval": round(delay)}
     else:
         cls = d3rlpy.algos.CQLConfig
         defaults = {
             "tau": max(0.005, 1 / delay),
-            "conservative_weight": 2.0 * (1.0 - gamma),
-            "alpha_learning_rate": 0.0,  # the weight stays as it is
-            "initial_temperature": 0.01,  # 1, as much as the values vary, would be all entropy
+            "alpha_learning_rate": 0.0,  # the weight of the penalty stays as it is
             "actor_learning_rate": 1e-3,
             "n_action_samples": 4,
         }
@@ -219,60 +233,128 @@ def _configuration(
     return cls(gamma=gamma, **encoders, **(defaults | options))
 
 
+@dataclass(frozen=True, eq=False)
+class _Transitions:
+    """The data as the algorithm is shown it: standardised vectors, actions within [−1, 1], scaled rewards.
+
+    :param inputs: s, as `as_inputs` returns it
+    :param following: s'
+    :param actions: shape (N, actions)
+    :param rewards: shape (N, 1)
+    :param ends: 1 where s' is terminal, shape (N, 1)
+    :param n: the number of states of a Discrete space
+    """
+
+    inputs: NDArray[Any]
+    following: NDArray[Any]
+    actions: Array
+    rewards: Array
+    ends: Array
+    mean: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    n: int | None
+
+    @classmethod
+    def of(cls, episodes: Episodes, actions: Array, value_scale: float) -> _Transitions:
+        space = ObservationSpace.of(episodes.observation_space)
+        inputs = as_inputs(episodes.observations, space)
+        return cls(
+            inputs,
+            as_inputs(episodes.next_observations, space),
+            actions,
+            (episodes.rewards[:, None] / value_scale).astype(np.float32),
+            episodes.terminal[:, None].astype(np.float32),
+            *standardisation(inputs, space.n),
+            space.n,
+        )
+
+    def vectors(self, inputs: NDArray[Any]) -> Array:
+        return ((one_hot(inputs, self.n) - self.mean) / self.scale).astype(np.float32)
+
+    def batch(self, rows: NDArray[np.int64]) -> Any:
+        """Return some of the transitions as d3rlpy takes them."""
+        import torch
+        from d3rlpy.torch_utility import TorchMiniBatch
+
+        arrays = (
+            self.vectors(self.inputs[rows]),
+            self.vectors(self.following[rows]),
+            self.actions[rows],
+            self.rewards[rows],
+            self.ends[rows],
+        )
+        observations, following, actions, rewards, ends = map(torch.from_numpy, arrays)
+        return TorchMiniBatch(
+            observations=observations,
+            actions=actions,
+            rewards=rewards,
+            next_observations=following,
+            next_actions=actions,  # neither algorithm reads them
+            returns_to_go=rewards,  # nor these
+            terminals=ends,
+            intervals=torch.ones_like(rewards),
+            device="cpu",
+        )
+
+
 def _train(
     config: Any, episodes: Episodes, gamma: float, steps: int, batch_size: int, seed: int, report: FitReport
 ) -> tuple[dict[str, Network], float]:
     """Return the networks of the trained algorithm, in the units of the data, and the mean loss of the last report."""
     import torch
-    from d3rlpy.torch_utility import TorchMiniBatch
 
-    space = ObservationSpace.of(episodes.observation_space)
-    inputs, following = (as_inputs(states, space) for states in (episodes.observations, episodes.next_observations))
-    mean, scale = standardisation(inputs, space.n)
-    value_scale = float(np.std(discounted_returns(episodes, gamma=gamma))) or 1.0
+    unit = CQL_UNIT if hasattr(config, "conservative_weight") else 1.0
+    returns = discounted_returns(episodes, gamma=gamma)
+    value_scale = (float(np.std(returns)) or 1.0) / unit
     actions, action_size = _actions(episodes)
-    rewards = (episodes.rewards[:, None] / value_scale).astype(np.float32)
-    ends = episodes.terminal[:, None].astype(np.float32)
-
-    def vectors(rows: NDArray[Any]) -> Any:
-        return torch.from_numpy(((one_hot(rows, space.n) - mean) / scale).astype(np.float32))
-
+    data = _Transitions.of(episodes, actions, value_scale)
     generator = np.random.default_rng(seed)
     losses: list[float] = []
     loss = float("nan")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         learner = config.create(device=False)
-        learner.create_impl((len(mean),), action_size)
+        learner.create_impl((len(data.mean),), action_size)
+        _begin_at(float(np.mean(returns)) / value_scale, learner.impl.modules)
         update = _update_of(learner)
         for step in range(1, steps + 1):
-            rows = generator.integers(len(rewards), size=batch_size)
-            taken, paid, ended = (torch.from_numpy(array[rows]) for array in (actions, rewards, ends))
-            batch = TorchMiniBatch(
-                observations=vectors(inputs[rows]),
-                actions=taken,
-                rewards=paid,
-                next_observations=vectors(following[rows]),
-                next_actions=taken,  # neither algorithm reads them
-                returns_to_go=paid,  # nor these
-                terminals=ended,
-                intervals=torch.ones_like(paid),
-                device="cpu",
-            )
-            losses.append(update(batch, step))
+            rows = generator.integers(len(data.rewards), size=batch_size)
+            losses.append(update(data.batch(rows), step))
             if step % REPORT_EVERY == 0 or step == steps:
                 loss = float(np.mean(losses))
                 losses.clear()
                 report(step, steps, loss, None)
-    modules = learner.impl.modules
+    return _networks(learner.impl.modules, data.mean, data.scale, value_scale), loss
+
+
+def _networks(
+    modules: Any, mean: NDArray[np.float64], scale: NDArray[np.float64], value_scale: float
+) -> dict[str, Network]:
+    """Return the networks that V is made of, by name."""
     if hasattr(modules, "value_func"):
-        return {"value": _exported(modules.value_func, mean, scale, value_scale)}, loss
+        return {"value": _exported(modules.value_func, mean, scale, value_scale)}
     networks = {
         f"critic{index}": _exported(critic, mean, scale, value_scale) for index, critic in enumerate(modules.q_funcs)
     }
     if hasattr(modules, "policy"):
         networks["policy"] = _exported(modules.policy, mean, scale, 1.0, heads=2)
-    return networks, loss
+    return networks
+
+
+def _begin_at(value: float, modules: Any) -> None:
+    """Let all values begin near the mean of the returns, not near 0, which target networks would be slow to leave."""
+    import torch
+
+    functions = [modules.value_func] if hasattr(modules, "value_func") else []
+    with torch.no_grad():
+        for function in [*functions, *modules.q_funcs, *modules.targ_q_funcs]:
+            _linear_layers(function)[-1].bias += value
+
+
+def _linear_layers(module: Any) -> list[Any]:
+    from torch.nn import Linear
+
+    return [layer for layer in module.modules() if isinstance(layer, Linear)]
 
 
 def _update_of(learner: Any) -> Callable[[Any, int], float]:
@@ -319,12 +401,9 @@ def _exported(
 
     :param heads: how many linear layers side by side are the last
     """
-    from torch.nn import Linear
-
-    linear = [layer for layer in module.modules() if isinstance(layer, Linear)]
     layers = [
         (layer.weight.detach().numpy().T.astype(np.float64), layer.bias.detach().numpy().astype(np.float64))
-        for layer in linear
+        for layer in _linear_layers(module)
     ]
     weights, biases = zip(*layers[-heads:], strict=True)
     layers[-heads:] = [(np.concatenate(weights, axis=1) * value_scale, np.concatenate(biases) * value_scale)]

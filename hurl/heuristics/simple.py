@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -19,9 +20,9 @@ class Zero(StorableHeuristic):
     """h(s) = 0: guidance by it only shortens the horizon."""
 
     @classmethod
-    def fit(cls, dataset: Any, *, gamma: float | None = None, **loading: Any) -> Self:
-        """Return zero for the dataset's observations."""
-        return cls(**data_origin(load_episodes(dataset, **loading), gamma))
+    def fit(cls, dataset: Any, *, gamma: float | None = None, root: Path | None = None) -> Self:
+        """Return zero for the dataset's observations and any discount."""
+        return cls(**data_origin(load_episodes(dataset, root), None))
 
     def __call__(self, observations: Any) -> NDArray[np.float32]:
         """Return 0 for each observation."""
@@ -52,9 +53,9 @@ class Engineered(StorableHeuristic):
             raise HeuristicError(f"the engineered heuristic {error}") from None
 
     @classmethod
-    def fit(cls, dataset: Any, *, function: str, gamma: float | None = None, **loading: Any) -> Self:
-        """Return the function, for the dataset's observations."""
-        return cls(function, **data_origin(load_episodes(dataset, **loading), gamma))
+    def fit(cls, dataset: Any, *, function: str, gamma: float | None = None, root: Path | None = None) -> Self:
+        """Return the function, for the dataset's observations and any discount."""
+        return cls(function, **data_origin(load_episodes(dataset, root), None))
 
     def __call__(self, observations: Any) -> NDArray[np.float32]:
         """Return what the function returns."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from importlib import import_module
 from pathlib import Path
@@ -17,15 +18,26 @@ import gymnasium as gym
 import numpy as np
 
 from hurl.files import package_versions, write_whole
-from hurl.guidance import HeuristicError
+from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights
-from hurl.names import nearest
+from hurl.names import find_function, nearest
 
-__all__ = ["check_shape", "load_heuristic", "pack", "save_heuristic", "under_prefix", "unpack", "with_prefix"]
+__all__ = [
+    "check_folder",
+    "check_shape",
+    "find_heuristic",
+    "load_heuristic",
+    "pack",
+    "save_heuristic",
+    "under_prefix",
+    "unpack",
+    "with_prefix",
+]
 
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 
-# The classes that a folder may name, and where they are: loading imports nothing else.
+# The classes that a folder may name, and where they are. Loading imports nothing else, but for an `Engineered`
+# heuristic the module of the function that it names.
 CLASSES = {
     "Zero": "simple",
     "Engineered": "simple",
@@ -39,6 +51,27 @@ CLASSES = {
     "ImageMonteCarloHeuristic": "image",
     "ValueFunctionHeuristic": "value_function",
 }
+
+
+def find_heuristic(name: str, observation_space: gym.Space[Any], gamma: float | None) -> Heuristic:
+    """Return the heuristic that was saved in a folder, or the function that `module:function` names.
+
+    What is a folder, or has a separator of paths in it, is taken for a folder.
+
+    :param observation_space: what it is for; a heuristic that was saved, or can be, is checked against it
+    :param gamma: the discount it is for; checked in the same way, None checks nothing
+    """
+    if os.sep in name or Path(name).is_dir():
+        return load_heuristic(name, observation_space=observation_space, gamma=gamma)
+    if ":" not in name:
+        raise ValueError(
+            f"{name!r} is not of the form module:function, nor the folder of a saved heuristic: make one with "
+            "`hurl fit`, or name its folder"
+        )
+    function = find_function(name)
+    if isinstance(function, StorableHeuristic):
+        function.check(observation_space, gamma)
+    return function
 
 
 def load_heuristic(
@@ -60,8 +93,7 @@ def load_heuristic(
 
 def save_heuristic(heuristic: StorableHeuristic, folder: Path) -> None:
     """Write a heuristic's folder; one that holds a heuristic already is replaced, any other is left alone."""
-    if folder.exists() and not (folder / CONFIG).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise HeuristicError(f"{folder} holds other things than a heuristic: choose another folder")
+    check_folder(folder)
     from safetensors.numpy import save
 
     description, weights = pack(heuristic)
@@ -71,10 +103,22 @@ def save_heuristic(heuristic: StorableHeuristic, folder: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     write_whole(aside / WEIGHTS, content)
-    write_whole(aside / CONFIG, json.dumps(config, indent=2, ensure_ascii=False).encode())
+    write_whole(aside / CONFIG, json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode())
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
-        shutil.rmtree(folder)
+        folder.replace(old)
     aside.replace(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that holds anything but a heuristic, and make the one that it is in."""
+    if folder.exists():
+        names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {folder.name}
+        if names and names != {CONFIG, WEIGHTS}:
+            raise HeuristicError(f"{folder} holds other things than a heuristic: choose another folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
 
 
 def pack(heuristic: StorableHeuristic) -> tuple[dict[str, Any], Weights]:

@@ -11,14 +11,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hurl.data import TimeLimit, load_episodes
+from hurl.data import Episodes, TimeLimit, load_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights
-from hurl.heuristics.monte_carlo import MonteCarloHeuristic, returns_of, usable_episodes
+from hurl.heuristics.monte_carlo import MonteCarloHeuristic, r_squared, returns_of, usable_episodes
 from hurl.heuristics.network import (
     Fitting,
     Network,
     as_inputs,
+    check_loss,
     compile_epoch,
     forward,
     in_chunks,
@@ -180,11 +181,23 @@ class VAEFilteredHeuristic(StorableHeuristic):
         )
         losses = in_chunks(lambda chunk: vae.losses(one_hot(chunk, space.n)), inputs)
         lowest = returns_of(episodes, gamma, time_limit, values.network, space).min()
-        metrics = {**values.metrics, "vae_loss": loss, "seconds": perf_counter() - begun}
-        origin = {**values.origin(), "metrics": metrics}
         # a batch of another size may be rounded otherwise, which must not make a state at the limit unknown
         threshold = float(np.percentile(losses, percentile)) * (1 + ROUNDING)
-        return cls(values.network, vae, threshold, float(lowest), time_limit, **origin)
+        heuristic = cls(values.network, vae, threshold, float(lowest), time_limit, **values.origin())
+        heuristic.metrics = {**values.metrics, "vae_loss": loss, **heuristic._r_squared(episodes, validation, seed)}
+        heuristic.metrics["seconds"] = perf_counter() - begun
+        return heuristic
+
+    def _r_squared(self, episodes: Episodes, validation: float, seed: int) -> dict[str, float]:
+        """Return R² on the episodes that the network was fitted to, and on those held out, if any."""
+        train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
+        assert self.gamma is not None
+        scores = {}
+        for name, part in (("r2_training", train), ("r2_held_out", held_out)):
+            if part is not None:
+                targets = returns_of(part, self.gamma, self.time_limit, self.network, self.observation_space)
+                scores[name] = r_squared(targets, self(part.observations))
+        return scores
 
     def __call__(self, observations: Any) -> Array:
         """Return h for a batch of observations, shape (n,)."""
@@ -262,6 +275,7 @@ def fit_vae(
         key, order, noise = jax.random.split(key, 3)
         state, losses = run_epoch(state, order, data, jax.random.normal(noise, (len(inputs), latent)))
         loss = float(losses)
+        check_loss(loss, epoch, fitting.learning_rate)
         report(epoch, loss)
     encoder, decoder = (Network(tuple(layers), fitting.activation) for layers in jax.device_get(state[0]))
     return StateVAE(encoder, decoder, mean, scale), loss

@@ -105,6 +105,18 @@ def test_numbers_that_are_none_are_refused(field, name):
         dataclasses.replace(episodes, **{field: values})
 
 
+def test_arrays_that_do_not_belong_together_are_refused():
+    episodes = random_episodes()
+    with pytest.raises(DatasetError, match=r"15 rewards in 4 episodes.*19 states: got 15, 15 and 18"):
+        dataclasses.replace(episodes, states=episodes.states[:-1])
+
+
+@pytest.mark.parametrize("dataset_id", ["hopper", "a b", "hopper/behaviour"])
+def test_an_id_that_is_none(dataset_id):
+    with pytest.raises(DatasetError, match=f"'{dataset_id}' is not of the form namespace/name-v0"):
+        load_episodes(dataset_id)
+
+
 def test_dictionaries_are_refused():
     space = gym.spaces.Dict({"a": gym.spaces.Discrete(2)})
     with pytest.raises(DatasetError, match="FlattenObservation"):

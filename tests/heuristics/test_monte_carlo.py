@@ -116,7 +116,11 @@ def test_the_network_is_the_equation():
     [
         ({"gamma": 1.0}, r"gamma must lie in \[0, 1\), got 1.0"),
         ({"time_limit": "ignore"}, "time_limit must be one of cut, bootstrap, drop, got 'ignore'"),
-        ({"epochs": 0}, "epochs must be greater than 0, got 0"),
+        ({"epochs": 0}, "epochs must be a whole number greater than 0, got 0"),
+        ({"epochs": 1.5}, "epochs must be a whole number greater than 0, got 1.5"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number greater than 0, got 'fast'"),
+        ({"hidden": 8}, r"hidden must be a list of widths such as \[256, 256\], got 8"),
+        ({"activation": "gelu"}, "activation must be one of tanh, relu, got 'gelu'"),
         ({"validation": 1.5}, "held out must lie between 0 and 1, got 1.5"),
         ({"patience": 2, "validation": 0}, "set validation above 0"),
     ],
@@ -124,6 +128,13 @@ def test_the_network_is_the_equation():
 def test_bad_settings_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         MonteCarloHeuristic.fit(random_episodes(), **({"gamma": 0.9} | options))
+
+
+@pytest.mark.parametrize("patience", [None, 2])
+def test_divergence_is_told(patience):
+    settings = SMALL | {"learning_rate": 1e30, "patience": patience}
+    with pytest.raises(HeuristicError, match=r"fitting diverged in epoch \d.*lower the learning rate from 1e\+30"):
+        MonteCarloHeuristic.fit(learnable(), gamma=0.9, **settings)
 
 
 def test_observations_of_another_shape_are_refused():

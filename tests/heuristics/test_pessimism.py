@@ -116,7 +116,7 @@ def test_a_filter_lets_all_through_where_data_is_plenty():
     ("name", "count", "bound"), [("slippery lake", 20, 0.12), ("frozen lake", 2, 0.05), ("chain", 1, 0.05)]
 )
 def test_offline_rl_approaches_the_optimal_value(name, count, bound):
-    """Discrete CQL with hardly any conservatism is Q-learning: it finds V*, though half of the data is random acting."""
+    """Discrete CQL with hardly any conservatism is Q-learning: it finds V*, though half of the acting is random."""
     pytest.importorskip("d3rlpy")
     problem = PROBLEMS[name]
     settings = {"hidden": (32,), "batch_size": 256, "learning_rate": 2e-3, "alpha": 1e-3, "validation": 0.0}

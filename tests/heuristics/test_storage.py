@@ -68,9 +68,11 @@ def test_saving_again_replaces_a_heuristic_and_nothing_else(heuristic, folder, t
     other = tmp_path / "thesis"
     other.mkdir()
     (other / "chapter.txt").write_text("words")
+    (other / CONFIG).write_text("{}")
     with pytest.raises(HeuristicError, match="holds other things than a heuristic"):
         heuristic.save(other)
     assert (other / "chapter.txt").read_text() == "words"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["h", "thesis"]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +122,19 @@ def test_weights_of_another_shape(folder):
     change_config(folder, settings=settings)
     with pytest.raises(HeuristicError, match=r"'0.weight' of shape \(3, 8\), config.json asks for \(3, 9\)"):
         load_heuristic(folder)
+
+
+def test_an_unknown_activation(folder):
+    settings = {"network": {"sizes": [3, 8, 8, 1], "activation": "Tanh"}, "time_limit": "cut"}
+    change_config(folder, settings=settings)
+    with pytest.raises(HeuristicError, match="activation must be one of tanh, relu, got 'Tanh'"):
+        load_heuristic(folder)
+
+
+def test_a_guidance_of_another_discount_is_refused(heuristic):
+    hurl.Guidance(heuristic, hurl.ConstantSchedule(0.9), gamma=0.9)
+    with pytest.raises(HeuristicError, match=r"dataset='test/noise-v0'\) is for gamma=0.9, but here gamma=0.5"):
+        hurl.Guidance(heuristic, hurl.ConstantSchedule(0.9), gamma=0.5)
 
 
 def test_settings_that_are_missing(folder):

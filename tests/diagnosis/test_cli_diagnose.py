@@ -1,13 +1,14 @@
 """`hurl diagnose` as a user types it."""
 
 import json
+import re
 import sys
 
 import pytest
 
 from hurl.cli import main
 from hurl.heuristics import Zero
-from tests.data.examples import random_episodes, write_minari
+from tests.data.examples import VECTORS, random_episodes, write_minari
 
 FUNCTIONS = """
 def first(s): return s[:, 0]
@@ -47,8 +48,45 @@ def test_table_verdict_and_files(run, tmp_path):
     assert numbers["heuristic"] == "first"
 
 
+@pytest.mark.parametrize(
+    ("name", "folder"), [("judged:first", "first"), ("kept/zero", "zero"), ("zero", "zero"), ("odd:name/", "name")]
+)
+def test_files_have_a_place_where_none_is_given(run, tmp_path, name, folder):
+    if name != "judged:first":
+        Zero(gamma=0.9).save(tmp_path / name)
+    code, output, errors = run("diagnose", name, "--dataset test/noise-v0 --gamma 0.9")
+    assert code == 0, errors
+    assert output.endswith(f"Picture: diagnosis/{folder}/diagnosis.png, numbers: diagnosis/{folder}/diagnosis.json\n")
+    assert sorted(file.name for file in (tmp_path / "diagnosis" / folder).iterdir()) == [
+        "diagnosis.json",
+        "diagnosis.png",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere", "not of the form module:function, nor the folder of a saved heuristic"),
+        ("judged:frist", "did you mean 'first'"),
+        ("kept/no:where", "kept/no:where is not a saved heuristic"),
+        ("judged:stored", "is for gamma=0.8, but here gamma=0.9"),
+    ],
+)
+def test_a_run_and_a_diagnosis_find_a_heuristic_by_the_same_rules(run, tmp_path, name, message):
+    from types import SimpleNamespace
+
+    from hurl.experiments.build import find_heuristic
+
+    (tmp_path / "judged.py").write_text(f"{FUNCTIONS}\nfrom hurl.heuristics import Zero\nstored = Zero(gamma=0.8)\n")
+    code, _, errors = run("diagnose", name, "--dataset test/noise-v0 --gamma 0.9")
+    assert code == 2, errors
+    assert message in errors
+    with pytest.raises(ValueError, match=re.escape(message)):
+        find_heuristic(name, SimpleNamespace(observation_space=VECTORS), 0.9)
+
+
 def test_saved_heuristic_brings_its_discount(run, tmp_path):
-    Zero.fit("test/noise-v0", gamma=0.8).save(tmp_path / "zero")
+    Zero(gamma=0.8).save(tmp_path / "zero")
     code, output, errors = run("diagnose zero --dataset test/noise-v0 --root datasets --time-limit bootstrap")
     assert code == 0, errors
     assert "γ = 0.8, time limits: bootstrap" in output
@@ -66,12 +104,12 @@ def test_saved_heuristic_brings_its_discount(run, tmp_path):
         ("judged:column --dataset test/noise-v0 --gamma 0.9", "returned shape (372, 1) for 372 observations"),
         ("judged:first --dataset test/other-v0 --gamma 0.9", "there is no dataset 'test/other-v0'"),
         ("judged:first --dataset test/noise-v0 --gamma 1.5", "gamma must lie in [0, 1), got 1.5"),
-        ("nowhere --dataset test/noise-v0", "nowhere is not a saved heuristic"),
+        ("nowhere --dataset test/noise-v0", "nor the folder of a saved heuristic"),
         ("zero --dataset test/noise-v0 --gamma 0.7", "is for gamma=0.8, but here gamma=0.7"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(run, tmp_path, words, message):
-    Zero.fit("test/noise-v0", gamma=0.8).save(tmp_path / "zero")
+    Zero(gamma=0.8).save(tmp_path / "zero")
     code, _, errors = run("diagnose", words)
     assert code == 2, errors
     assert message in errors

@@ -8,12 +8,15 @@ import pytest
 from scipy.stats import spearmanr
 
 import hurl
-from hurl.data import DatasetError, Episodes
+from hurl.data import DatasetError, Episodes, discounted_returns
 from hurl.diagnosis.quantities import (
     BiasTerms,
     Fit,
     bellman_residuals,
     best_backup_residuals,
+    best_episodes,
+    bias_terms,
+    lead_of_best,
     offset_error,
     share_from_heuristic,
     share_interval,
@@ -196,6 +199,37 @@ def test_terms_of_several_policies_are_those_of_the_best_and_of_the_mean():
         assert terms.overestimation == pytest.approx(-(change["right"] + 3 * change["left"]) / 4, abs=1e-6)
 
 
+def test_reshaping_with_lambda_1_costs_nothing_also_where_time_limits_end_episodes():
+    data = random_episodes([20] * 6, [False, True] * 3)
+    for values in (np.full(len(data.states), 10.0), np.random.default_rng(0).normal(size=len(data.states))):
+        best = np.array([0, 3])
+        (terms,) = bias_terms(data, values, best, gamma=GAMMA, lambdas=[1.0])
+        assert (terms.underestimation, terms.overestimation) == (0.0, 0.0)
+        (near,) = bias_terms(data, values, best, gamma=GAMMA, lambdas=[1.0 - 1e-9])
+        assert (near.underestimation, near.overestimation) == pytest.approx((0.0, 0.0), abs=1e-6)
+
+
+def test_a_time_limit_takes_nothing_of_the_lead_that_it_did_not_give(endless):
+    true_value = hurl.diagnose(lambda states: np.full(len(states), 10.0), endless, GAMMA)
+    assert true_value.best_return == pytest.approx(10 * (1 - 0.9**60))
+    assert true_value.lead == pytest.approx((10 - 10 * (1 - 0.9**10)) / 2)  # ten steps are worth 10·(1 − γ¹⁰)
+    for terms in true_value.bias:
+        assert terms.underestimation == pytest.approx(0.0, abs=1e-9), "h is the value of what never ends"
+        assert 0.0 < terms.total < true_value.lead, "ending episodes look better than they are by what h promises"
+    bootstrap = hurl.diagnose(lambda states: np.full(len(states), 10.0), endless, GAMMA, time_limit="bootstrap")
+    assert bootstrap.bias == true_value.bias
+    assert bootstrap.lead == true_value.lead
+
+
+def test_the_lead_is_that_of_returns_that_go_on_with_h():
+    data, h = random_episodes([20, 5, 8, 3], [False, True, False, True]), np.random.default_rng(1).normal(size=40)
+    ends = h[data.ends + np.arange(4)]
+    returns = discounted_returns(data, gamma=GAMMA, last_values=ends)
+    best = best_episodes(data, returns)
+    starts = returns[data.starts]
+    assert lead_of_best(data, h, best, gamma=GAMMA) == pytest.approx(starts.max() - starts.mean())
+
+
 # --- Parts -----------------------------------------------------------------------------------------------------------
 
 
@@ -230,26 +264,73 @@ def test_interval_of_a_share_of_all_is_as_wide_as_the_episodes_are_few():
     assert low_few < 0.6
 
 
+def episodes_through(states):
+    """Episodes through given states, shape (episodes, length + 1, features)."""
+    count, length = len(states), states.shape[1] - 1
+    data = random_episodes([length] * count, [True] * count)
+    return Episodes(
+        states.reshape(-1, states.shape[2]), data.actions, data.rewards, data.lengths, data.terminated,
+        data.observation_space, data.action_space, data.name,
+    )  # fmt: skip
+
+
+def walks(count, spread, seed=0):
+    rng = np.random.default_rng(seed)
+    steps = rng.normal(size=(count, 51, 3)) * 0.05
+    steps[:, 0] = rng.normal(size=(count, 3)) * spread
+    return np.cumsum(steps, axis=1)
+
+
+def curves(count, length):
+    """Smooth curves, the same ones whatever the number of points on each."""
+    offset, bend, slope = np.random.default_rng(5).normal(size=(3, count, 1, 3))
+    time = np.linspace(0, 1, length + 1)[None, :, None]
+    return offset + bend * np.sin(3 * time) + slope * time
+
+
 def test_uncovered_states():
-    rng = np.random.default_rng(0)
+    assert uncovered_share(episodes_through(walks(400, 0.1))) < 0.05
+    assert uncovered_share(episodes_through(walks(1, 1.0))) is None
 
-    def walks(count, spread):
-        steps = rng.normal(size=(count, 51, 3)) * 0.05
-        steps[:, 0] = rng.normal(size=(count, 3)) * spread
-        data = random_episodes([50] * count, [True] * count)
-        return Episodes(
-            np.cumsum(steps, axis=1).reshape(-1, 3), data.actions, data.rewards, data.lengths, data.terminated,
-            data.observation_space, data.action_space, data.name,
-        )  # fmt: skip
 
-    assert uncovered_share(walks(400, 0.1)) < 0.05
-    assert uncovered_share(walks(6, 100.0)) == 1.0
-    assert uncovered_share(walks(1, 1.0)) is None
+@pytest.mark.parametrize("seed", range(5))
+def test_episodes_that_never_meet_cover_nothing(seed):
+    corners = 100.0 * np.eye(6)[:, None, :]  # all at the same distance from each other
+    steps = np.random.default_rng(seed).normal(size=(6, 51, 6))
+    assert uncovered_share(episodes_through(corners + steps), seed) == 1.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_region_that_one_episode_visits_is_uncovered(seed):
+    states = walks(20, 0.1)
+    plain = uncovered_share(episodes_through(states), seed)
+    states[7] += 5.0
+    assert plain < 0.05
+    assert uncovered_share(episodes_through(states), seed) == pytest.approx(1 / 20)
+    states[3] += 5.0
+    assert uncovered_share(episodes_through(states), seed) < 0.01, "another episode has been there"
+
+
+@pytest.mark.parametrize("count", [8, 200])
+def test_coverage_does_not_change_with_the_time_step(count):
+    coarse, fine = (uncovered_share(episodes_through(curves(count, length))) for length in (10, 200))
+    assert fine == pytest.approx(coarse, abs=0.05)
+    assert (coarse > 0.3) == (count == 8), "few curves leave much uncovered"
 
 
 def test_uncovered_states_of_images_and_of_discrete_spaces():
-    images = gym.spaces.Box(0, 255, (9, 9, 3), np.uint8)
-    assert uncovered_share(random_episodes([40] * 20, [True] * 20, observation_space=images)) < 0.1
+    space, rng = gym.spaces.Box(0, 255, (9, 9, 3), np.uint8), np.random.default_rng(0)
+    scenes = rng.integers(0, 256, size=(4, 9, 9, 3)).astype(np.uint8)
+    data = random_episodes([40] * 20, [True] * 20, observation_space=space)
+
+    def showing(images):
+        return Episodes(
+            images, data.actions, data.rewards, data.lengths, data.terminated, space, data.action_space, data.name
+        )
+
+    assert uncovered_share(showing(scenes[rng.integers(4, size=20 * 41)])) == 0.0
+    noise = rng.integers(0, 256, size=(20 * 41, 9, 9, 3)).astype(np.uint8)
+    assert uncovered_share(showing(noise)) > 0.9, "no two images of noise are alike"
     ten = gym.spaces.Discrete(10, start=3)
     data = random_episodes([5], [True], observation_space=ten)
     assert uncovered_share(data) == pytest.approx(1 - len(set(data.states.tolist())) / 10)
@@ -376,6 +457,20 @@ def test_judging_with_the_data_that_h_was_fitted_to_is_warned_of():
     assert "fitted to this very data" in " ".join(own.verdict)
     assert not other.fitted_to_data
     assert "fitted to this very data" not in " ".join(other.verdict)
+
+
+@pytest.mark.parametrize(
+    ("space", "gamma", "message"),
+    [
+        (None, 0.5, r"MonteCarloHeuristic is for gamma=0\.9, but here gamma=0\.5"),
+        (gym.spaces.Box(-1, 1, (2,)), GAMMA, r"is for observations of Box of shape \(3,\)"),
+    ],
+)
+def test_a_heuristic_for_another_problem_is_refused(space, gamma, message):
+    h = hurl.MonteCarloHeuristic.fit(random_episodes(), gamma=GAMMA, epochs=1, hidden=(4,))
+    data = random_episodes() if space is None else random_episodes(observation_space=space)
+    with pytest.raises(HeuristicError, match=message):
+        hurl.diagnose(h, data, gamma)
 
 
 # --- Time limits -----------------------------------------------------------------------------------------------------
