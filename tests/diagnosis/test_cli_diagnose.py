@@ -69,7 +69,7 @@ def test_files_have_a_place_where_none_is_given(run, tmp_path, name, folder):
         ("nowhere", "not of the form module:function, nor the folder of a saved heuristic"),
         ("judged:frist", "did you mean 'first'"),
         ("kept/no:where", "kept/no:where is not a saved heuristic"),
-        ("judged:stored", "is for gamma=0.8, but here gamma=0.9"),
+        ("storing:zero", "is for gamma=0.8, but here gamma=0.9"),
     ],
 )
 def test_a_run_and_a_diagnosis_find_a_heuristic_by_the_same_rules(run, tmp_path, name, message):
@@ -77,7 +77,7 @@ def test_a_run_and_a_diagnosis_find_a_heuristic_by_the_same_rules(run, tmp_path,
 
     from hurl.experiments.build import find_heuristic
 
-    (tmp_path / "judged.py").write_text(f"{FUNCTIONS}\nfrom hurl.heuristics import Zero\nstored = Zero(gamma=0.8)\n")
+    (tmp_path / "storing.py").write_text("from hurl.heuristics import Zero\nzero = Zero(gamma=0.8)\n")
     code, _, errors = run("diagnose", name, "--dataset test/noise-v0 --gamma 0.9")
     assert code == 2, errors
     assert message in errors

@@ -24,6 +24,8 @@ from hurl.diagnosis.quantities import (
 )
 from hurl.diagnosis.verdict import suggest_lambda
 from hurl.guidance import HeuristicError
+from hurl.heuristics import Zero
+from hurl.heuristics.base import ObservationSpace
 from hurl.tabular import (
     FiniteMDP,
     bellman,
@@ -39,7 +41,7 @@ from hurl.tabular import (
     sample_batch,
     uniform_policy,
 )
-from tests.data.examples import random_episodes
+from tests.data.examples import VECTORS, random_episodes
 
 GAMMA = 0.9
 LAMBDAS = (0.5, 0.9, 0.95, 0.98, 0.99)
@@ -302,12 +304,11 @@ def test_episodes_that_never_meet_cover_nothing(seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_region_that_one_episode_visits_is_uncovered(seed):
-    states = walks(20, 0.1)
-    plain = uncovered_share(episodes_through(states), seed)
-    states[7] += 5.0
-    assert plain < 0.05
+    states = np.random.default_rng(seed).normal(size=(20, 51, 3))
+    assert uncovered_share(episodes_through(states), seed) < 0.03
+    states[7] += 20.0
     assert uncovered_share(episodes_through(states), seed) == pytest.approx(1 / 20)
-    states[3] += 5.0
+    states[3] += 20.0
     assert uncovered_share(episodes_through(states), seed) < 0.01, "another episode has been there"
 
 
@@ -462,15 +463,16 @@ def test_judging_with_the_data_that_h_was_fitted_to_is_warned_of():
 @pytest.mark.parametrize(
     ("space", "gamma", "message"),
     [
-        (None, 0.5, r"MonteCarloHeuristic is for gamma=0\.9, but here gamma=0\.5"),
-        (gym.spaces.Box(-1, 1, (2,)), GAMMA, r"is for observations of Box of shape \(3,\)"),
+        (VECTORS, 0.5, r"is for gamma=0\.9, but here gamma=0\.5"),
+        (gym.spaces.Box(-1, 1, (2,)), GAMMA, r"is for observations of Box of shape \(3,\).*here they are of .*\(2,\)"),
+        (gym.spaces.Discrete(4), GAMMA, r"is for observations of Box of shape \(3,\).*here they are of Discrete\(4\)"),
     ],
 )
 def test_a_heuristic_for_another_problem_is_refused(space, gamma, message):
-    h = hurl.MonteCarloHeuristic.fit(random_episodes(), gamma=GAMMA, epochs=1, hidden=(4,))
-    data = random_episodes() if space is None else random_episodes(observation_space=space)
+    h = Zero(gamma=GAMMA, observation_space=ObservationSpace.of(VECTORS))  # which could be evaluated for anything
     with pytest.raises(HeuristicError, match=message):
-        hurl.diagnose(h, data, gamma)
+        hurl.diagnose(h, random_episodes(observation_space=space), gamma)
+    assert hurl.diagnose(h, random_episodes(), GAMMA).is_constant
 
 
 # --- Time limits -----------------------------------------------------------------------------------------------------

@@ -107,3 +107,10 @@ def test_an_error_in_a_part_says_which_part(learned, tmp_path):
     config.write_text(config.read_text().replace("first_coordinate", "second_coordinate"))
     with pytest.raises(HeuristicError, match=r"part 1: the engineered heuristic .*'second_coordinate'"):
         load_heuristic(tmp_path / "h")
+
+
+def test_the_digest_is_of_the_values_alone(learned):
+    again = MonteCarloHeuristic.fit(random_episodes(), gamma=0.9, **SMALL)
+    assert again.metrics["seconds"] != learned.metrics["seconds"]
+    assert scaled(again, 2.0).digest == scaled(learned, 2.0).digest != scaled(learned, 3.0).digest
+    assert max_of(learned, Zero()).digest != max_of(Zero(), learned).digest

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -212,3 +213,34 @@ def test_vectors_and_images_are_for_other_heuristics():
 def test_options_that_make_no_sense(name):
     with pytest.raises(ValueError, match=f"{name} must be greater than 0, got 0"):
         ImageMonteCarloHeuristic.fit(bright_episodes(5), **{**QUICK, name: 0})
+
+
+def test_an_agent_that_sees_channels_first_is_guided_by_images_with_channels_last():
+    from stable_baselines3 import A2C
+
+    heuristic = ImageMonteCarloHeuristic.fit(bright_episodes(20, shape=(36, 36, 3)), **QUICK)
+    env = gym.make("tests/BlinkingPicture-v0")
+    guidance = hurl.Guidance(heuristic, hurl.ConstantSchedule(0.5), gamma=0.5, steps_per_iteration=8)
+    model = hurl.guided(A2C)("CnnPolicy", env, guidance=guidance, gamma=0.5, n_steps=4)
+    model.learn(8)
+    assert model.guidance.steps == 8
+    np.testing.assert_allclose(
+        heuristic(np.full((1, 36, 36, 3), 9, np.uint8)), heuristic(np.full((1, 3, 36, 36), 9, np.uint8)), rtol=1e-6
+    )
+
+
+class BlinkingPicture(gym.Env):
+    """A picture of one brightness after the other."""
+
+    observation_space = spaces.Box(0, 255, (36, 36, 3), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, False, False, {}
+
+
+gym.register("tests/BlinkingPicture-v0", entry_point=BlinkingPicture, max_episode_steps=5)

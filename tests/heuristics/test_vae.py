@@ -6,6 +6,7 @@ from safetensors.numpy import load, save
 from hurl.data import discounted_returns
 from hurl.guidance import HeuristicError
 from hurl.heuristics import MonteCarloHeuristic, VAEFilteredHeuristic
+from hurl.heuristics.monte_carlo import r_squared
 from hurl.heuristics.storage import pack, unpack
 from tests.data.examples import random_episodes
 
@@ -110,3 +111,12 @@ def test_weights_of_another_shape_are_refused(heuristic, name, shape):
     weights[name] = np.zeros((5, 5), np.float32)
     with pytest.raises(HeuristicError, match=rf"of shape \(5, 5\), config.json asks for \({shape[0]},"):
         unpack(description, load(save(weights)), "h")
+
+
+def test_r_squared_is_of_the_filtered_heuristic():
+    heuristic = VAEFilteredHeuristic.fit(EPISODES, gamma=0.9, percentile=60.0, **SMALL)
+    _, held_out = EPISODES.split(0.1, 0)
+    returns = discounted_returns(held_out, gamma=0.9)
+    assert heuristic.metrics["r2_held_out"] == pytest.approx(r_squared(returns, heuristic(held_out.observations)))
+    unfiltered = heuristic.network(held_out.observations)[:, 0]
+    assert heuristic.metrics["r2_held_out"] != pytest.approx(r_squared(returns, unfiltered))
