@@ -6,6 +6,8 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
+from d3rlpy.algos import CQLConfig, DiscreteCQLConfig, IQLConfig
 from safetensors.numpy import load, save
 
 from hurl.guidance import HeuristicError
@@ -14,10 +16,6 @@ from hurl.heuristics.base import ObservationSpace
 from hurl.heuristics.offline import LOG_DEVIATION_LIMITS, _exported
 from hurl.heuristics.storage import pack, unpack
 from tests.data.examples import random_episodes
-
-pytest.importorskip("d3rlpy")
-import torch
-from d3rlpy.algos import CQLConfig, DiscreteCQLConfig, IQLConfig
 
 SMALL = {"hidden": (8, 8), "steps": 5, "batch_size": 4}
 OBSERVATIONS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)

@@ -117,7 +117,6 @@ def test_a_filter_lets_all_through_where_data_is_plenty():
 )
 def test_offline_rl_approaches_the_optimal_value(name, count, bound):
     """Discrete CQL with hardly any conservatism is Q-learning: it finds V*, though half of the acting is random."""
-    pytest.importorskip("d3rlpy")
     problem = PROBLEMS[name]
     settings = {"hidden": (32,), "batch_size": 256, "learning_rate": 2e-3, "alpha": 1e-3, "validation": 0.0}
     scarce, plenty = (
