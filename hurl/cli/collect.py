@@ -169,7 +169,9 @@ def _print_summary(dataset: MinariDataset, bars: _CollectionBars) -> None:
     table = Table(title=f"{dataset.id}: {dataset.total_steps:,} transitions, policies: {len(policies)}")
     for heading in ("", "policy", "return", "episodes", "transitions"):
         table.add_column(heading, justify="left" if heading == "policy" else "right")
-    for label, policy in (("worst", policies[0]), ("median", policies[len(policies) // 2]), ("best", policies[-1])):
+    ranks = {len(policies) - 1: "best", len(policies) // 2: "median", 0: "worst"} if len(policies) > 2 else {}
+    for index in sorted(ranks) or range(len(policies)):
+        label, policy = ranks.get(index, ""), policies[index]
         table.add_row(label, policy.name, f"{policy.return_mean:.1f}", str(policy.episodes), f"{policy.transitions:,}")
     table.add_section()
     table.add_row("all", "", "", f"{dataset.total_episodes:,}", f"{dataset.total_steps:,}")

@@ -71,12 +71,13 @@ def fit(
                 kind, dataset, gamma=gamma, parameters=parameters, root=root, report=progress.show
             )
     heuristic.save(out)
-    table = Table(title=f"{type(heuristic).__name__} → {out}")
-    table.add_column("")
-    table.add_column("", justify="right")
-    for name, value in heuristic.metrics.items():
-        table.add_row(name, f"{value:,.4g}")
-    console.print(table)
+    if heuristic.metrics:
+        table = Table("how it fits", show_header=True)
+        table.add_column("", justify="right")
+        for name, value in heuristic.metrics.items():
+            table.add_row(name.replace("r2_", "R² ").replace("_", " "), f"{value:,.4g}")
+        console.print(table)
+    console.print(f"{heuristic} → [bold]{out}[/bold]", soft_wrap=True)
     if dataset is not None:
         console.print(f"Judge it:  hurl diagnose {out} --dataset {dataset}", soft_wrap=True)
 

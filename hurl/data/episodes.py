@@ -206,7 +206,7 @@ def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
         hint = f"there are {', '.join(known)}" if known else "it holds no dataset"
         raise DatasetError(
             f"there is no dataset {dataset_id!r} in {folder} ({hint}): make it with `hurl collect`, "
-            "or name another folder with --root"
+            "or name another folder (root)"
         )
     try:
         return MinariDataset(data)

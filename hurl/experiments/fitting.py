@@ -61,9 +61,8 @@ def check_kind(kind: str, kinds: Iterable[str]) -> None:
     """Refuse a kind that there is not."""
     kinds = list(kinds)
     if kind not in kinds:
-        raise ConfigurationError(
-            f"there is no kind of heuristic {kind!r}{nearest(kind, kinds)}; there are {', '.join(kinds)}"
-        )
+        hint = nearest(kind, kinds) or f"; there are {', '.join(kinds)}"
+        raise ConfigurationError(f"there is no kind of heuristic {kind!r}{hint}")
 
 
 def _check_parameters(kind: str, cls: type[Any], parameters: Mapping[str, Any]) -> None:

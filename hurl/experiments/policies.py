@@ -76,6 +76,8 @@ def collect_policies(
 
 def find_environment(sources: Sequence[str], env_id: str | None = None) -> EnvironmentConfig:
     """Return the environment that policies are to be rolled out in: the one named, or else that of their runs."""
+    if not sources:
+        raise CollectionError("no policy is named: name a run's folder, a .zip file, `random` or module:function")
     if env_id is not None:
         return EnvironmentConfig(id=env_id, n_envs=1, options={})
     found: dict[str, EnvironmentConfig] = {}
@@ -84,6 +86,7 @@ def find_environment(sources: Sequence[str], env_id: str | None = None) -> Envir
             config = config_of(Path(source)) if _is_checkpoint(Path(source)) else RunFolder(Path(source)).read_config()
             found[source] = config.environment.model_copy(update={"n_envs": 1})
     if not found:
+        _check_exists(sources[0])
         raise CollectionError(f"{sources[0]!r} does not say which environment it is for: name one with --env")
     first, *others = found
     for other in others:
@@ -133,11 +136,17 @@ def find_policies(
         elif ":" in source:
             policies.append(_function_policy(source))
         else:
-            raise CollectionError(
-                f"{source!r} is no policy: name a run's folder, one of its checkpoints, a .zip file, "
-                f"`{RANDOM}`, or a function as module:function"
-            )
+            _check_exists(source)
     return policies
+
+
+def _check_exists(source: str) -> None:
+    """Refuse what names no policy."""
+    if source != RANDOM and ":" not in source and Path(source).suffix != ".zip":
+        raise CollectionError(
+            f"{source!r} is no policy: name a run's folder, one of its checkpoints, a .zip file, "
+            f"`{RANDOM}`, or a function as module:function"
+        )
 
 
 def _is_run(path: Path) -> bool:

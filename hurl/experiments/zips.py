@@ -13,6 +13,7 @@ import io
 import json
 import pickle
 import re
+import textwrap
 import warnings
 import zipfile
 from pathlib import Path
@@ -76,7 +77,7 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
         ValueError,
         pickle.PickleError,
     ) as error:
-        reason = " ".join(str(error).split())
+        reason = textwrap.shorten(str(error), 200, placeholder=" …")
         raise ZipError(
             f"the policy in {path} does not fit {algorithm} in this environment ({reason}): "
             "name the algorithm and the environment that the policy was trained with"
