@@ -306,7 +306,7 @@ def test_the_papers_recipe_is_50_policies_of_200_iterations(name):
     assert recipe.config.iterations // recipe.config.checkpoint_every == 50
     assert recipe.config.guidance is None
     assert (recipe.transitions, recipe.dataset) == (10_000, f"{name}/behaviour-v0")
-    assert str(recipe.run) == f"runs/{name}/sac/seed-3"
+    assert str(recipe.run) == f"runs/recipes/{name}/seed-3"
 
 
 def test_an_unknown_recipe_is_named():
