@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from hurl.data import CollectionError, Policy, collect, load_episodes, summarize
+from hurl.data import CollectionError, DatasetError, Policy, collect, load_episodes, summarize
 from hurl.data.rollout import roll_out
 from hurl.envs import make_env
 
@@ -291,7 +291,7 @@ def test_two_do_not_collect_the_same_dataset_at_a_time(tmp_path):
 
 @pytest.mark.parametrize("dataset_id", ["", "w", "w-v", "w-v0/", "../w-v0", "a b-v0", "w-va"])
 def test_malformed_dataset_ids_are_refused(tmp_path, dataset_id):
-    with pytest.raises(CollectionError, match="is not of the form namespace/name-v0"):
+    with pytest.raises(DatasetError, match="is not of the form namespace/name-v0"):
         collect([noise()], walks(), dataset_id, transitions=5, root=tmp_path)
     assert not any(tmp_path.iterdir())
 
