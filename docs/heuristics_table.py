@@ -3,7 +3,7 @@
     python docs/heuristics_table.py --work runs/heuristics
 
 Data and heuristics go to the work folder, which takes a while (about an hour on two cores, most of it for the run of
-SAC, the ensemble and CQL) and goes on where it was stopped; pictures and numbers go to docs/heuristics/.
+SAC, the ensemble and IQL) and goes on where it was stopped; pictures and numbers go to docs/heuristics/.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ KINDS = {
     "vae": ("vae", {}),
     "ensemble": ("ensemble", {}),
     "iql": ("offline-rl", {"algorithm": "iql"}),
-    "cql": ("offline-rl", {"algorithm": "cql", "steps": 4_000}),  # 20,000 would take an hour
     "value-function": ("value-function", {}),
 }
 GAMMA = 0.999

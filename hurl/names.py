@@ -12,7 +12,7 @@ __all__ = ["find_function", "nearest"]
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean …?` with the nearest of some names, or nothing where none is near."""
-    found = difflib.get_close_matches(name, list(names), n=3, cutoff=0.6)
+    found = difflib.get_close_matches(name, list(names), n=2, cutoff=0.5)
     return f"; did you mean {' or '.join(repr(match) for match in found)}?" if found else ""
 
 

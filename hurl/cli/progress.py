@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from hurl.cli.app import console
+from hurl.experiments.campaign import Campaign, CampaignRun
 from hurl.experiments.config import RunConfig
 from hurl.experiments.folder import Row, RunFolder
+from hurl.experiments.tasks import State
 
-__all__ = ["RunProgress", "RunsProgress"]
+__all__ = ["CampaignTable", "RunProgress"]
 
 
 class RunProgress:
@@ -67,42 +69,50 @@ class RunProgress:
             print(f"iteration {row.iteration}/{self.config.iterations}  {status}", flush=True)
 
 
-class RunsProgress:
-    """A progress bar for each of several runs, read from their folders; plain lines where there is no terminal."""
+class CampaignTable:
+    """A live table of the steps and runs; lines as they change where there is no terminal."""
 
-    def __init__(self, folders: dict[str, Path], iterations: int) -> None:
-        self.folders = {name: RunFolder(folder) for name, folder in folders.items()}
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("return {task.fields[value]}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self.tasks = {
-            name: self.progress.add_task(name, total=iterations, value="—", start=False) for name in self.folders
-        }
-        self.finished: set[str] = set()
+    def __init__(self, plan: Campaign) -> None:
+        self.plan = plan
+        self.runs = {run.task: run for run in plan.runs}
+        self.live = Live(console=console, refresh_per_second=2, transient=False)
+        self.states: dict[str, State] = {}
 
-    def __enter__(self) -> RunsProgress:
-        self.progress.start()
+    def __enter__(self) -> CampaignTable:
+        if console.is_terminal:
+            self.live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.progress.stop()
+        if console.is_terminal:
+            self.live.stop()
 
-    def refresh(self) -> None:
-        """Read how far the runs are."""
-        for name, folder in self.folders.items():
-            if name in self.finished or not folder.metrics_file.exists():
-                continue
-            rows, task = folder.read_metrics(), self.tasks[name]
-            self.progress.start_task(task)
-            self.progress.update(task, completed=rows[-1].iteration, value=f"{rows[-1].return_mean:.1f}")
-            if rows[-1].iteration == self.progress.tasks[task].total:
-                self.finished.add(name)
-                self.progress.stop_task(task)
-                if not console.is_terminal:
-                    print(f"{name}: return {rows[-1].return_mean:.1f}", flush=True)
+    def show(self, states: dict[str, State]) -> None:
+        """Show how far each step is."""
+        if console.is_terminal:
+            self.live.update(self._table(states))
+        for name, state in states.items():
+            if not console.is_terminal and self.states.get(name, State.waiting) is not state:
+                print(f"{state.value:>8}  {name}", flush=True)
+        self.states = dict(states)
+
+    def _table(self, states: dict[str, State]) -> Table:
+        table = Table()
+        for heading in ("step", "", "iteration", "return", "λ", "time left"):
+            table.add_column(heading, justify="left" if heading in ("step", "") else "right")
+        for task in self.plan.tasks:
+            run = self.runs.get(task.name)
+            table.add_row(task.name, states[task.name].value, *(_progress(run) if run is not None else [""] * 4))
+        return table
+
+
+def _progress(run: CampaignRun) -> list[str]:
+    """Return iteration, return, λ and time left of a run."""
+    rows = RunFolder(run.folder).read_metrics()
+    if not rows:
+        return [f"0/{run.config.iterations}", "", "", ""]
+    last = rows[-1]
+    seconds = [row.seconds_collecting + row.seconds_training + row.seconds_evaluating for row in rows[-10:]]
+    left = sum(seconds) / len(seconds) * (run.config.iterations - last.iteration)
+    time = f"{left / 60:.0f} min" if last.iteration < run.config.iterations else ""
+    return [f"{last.iteration}/{run.config.iterations}", f"{last.return_mean:.1f}", f"{last.lambda_:.3f}", time]

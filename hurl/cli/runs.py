@@ -10,9 +10,11 @@ import typer
 from rich.table import Table
 
 from hurl.cli.app import Debug, app, console, interruptible
-from hurl.cli.progress import RunProgress, RunsProgress
+from hurl.cli.progress import CampaignTable, RunProgress
+from hurl.experiments.campaign import plan_preparation
 from hurl.experiments.config import load_config, preset_description, preset_names
 from hurl.experiments.process import prepare_process
+from hurl.experiments.tasks import run_tasks
 
 Settings = Annotated[
     list[str] | None,
@@ -37,6 +39,11 @@ def train(
         name = Path(source).stem
         sys.path.insert(0, str(Path(source).resolve().parent))  # a heuristic beside the file is found
     folder = out or Path("runs") / name / f"seed-{config.seed}"
+    if config.needs_data:
+        plan, config = plan_preparation(config, Path("runs"))
+        console.print("First what the run is made from:")
+        with CampaignTable(plan) as steps, interruptible():
+            run_tasks(plan.tasks, 1, steps.show)
     prepare_process(config.threads)
     from hurl.experiments.run import train as run
 
@@ -90,16 +97,12 @@ def demo(
     debug: Debug = False,
 ) -> None:
     """Train SAC, SAC with PBRS and HuRL on Sparse-Reacher, and compare them in a picture and a table."""
-    from hurl.experiments.demo import LAST_ITERATIONS, demo_specs, run_demo
+    from hurl.experiments.demo import LAST_ITERATIONS, plan_demo, summarize_demo
 
-    iterations = load_config("demo/hurl").iterations
-    with (
-        RunsProgress(
-            {f"{spec.source}, seed {spec.seed}": spec.folder for spec in demo_specs(out, seeds)}, iterations
-        ) as bars,
-        interruptible(),
-    ):
-        results, picture = run_demo(out, seeds, jobs, bars.refresh)
+    plan, picture = plan_demo(out, seeds), out / "demo.png"
+    with CampaignTable(plan) as steps, interruptible():
+        run_tasks(plan.tasks, jobs, steps.show)
+    results = summarize_demo(plan, picture)
     table = Table(title=f"Return on Sparse-Reacher, {seeds} seeds (0 is perfect, -500 is never at the goal)")
     table.add_column("algorithm")
     for heading in (f"last {LAST_ITERATIONS}, median", "worst seed", "best seed", "whole run, median"):

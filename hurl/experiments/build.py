@@ -80,6 +80,7 @@ def find_heuristic(name: str, env: VecEnv, gamma: float) -> Heuristic:
 
 
 def _build_guidance(guidance: GuidanceConfig, config: RunConfig, env: VecEnv) -> Guidance:
+    assert isinstance(guidance.heuristic, str)  # `train` refuses what must be fitted first
     return Guidance(
         find_heuristic(guidance.heuristic, env, config.gamma),
         guidance.schedule.build(config.iterations),

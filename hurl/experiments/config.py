@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from hurl.guidance import Shaping
 from hurl.names import nearest
@@ -18,7 +18,9 @@ from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule
 __all__ = [
     "AlgorithmConfig",
     "ConfigurationError",
+    "DataConfig",
     "EnvironmentConfig",
+    "FitConfig",
     "GuidanceConfig",
     "RunConfig",
     "ScheduleConfig",
@@ -87,11 +89,21 @@ class ScheduleConfig(_Strict):
         return TanhSchedule(self.lambda0, iterations=iterations, alpha=self.alpha)
 
 
+class FitConfig(_Strict):
+    """A heuristic that is to be fitted to the run's data."""
+
+    kind: str = Field(description="as `hurl fit` names it, e.g. monte-carlo")
+    parameters: dict[str, Any] = Field({}, description="arguments of the kind's fit")
+
+
 class GuidanceConfig(_Strict):
     """The heuristic and how it guides."""
 
-    heuristic: str = Field(
-        description="module:function, e.g. hurl.heuristics.engineered:sparse_reacher, or a saved heuristic's folder"
+    heuristic: Annotated[
+        Annotated[str, Tag("name")] | Annotated[FitConfig, Tag("fit")],
+        Discriminator(lambda value: "name" if isinstance(value, str) else "fit"),
+    ] = Field(
+        description="module:function, a saved heuristic's folder, or the kind of one to be fitted to the run's data"
     )
     schedule: ScheduleConfig
     shaping: Shaping = "hurl"
@@ -100,11 +112,22 @@ class GuidanceConfig(_Strict):
 class WarmStartConfig(_Strict):
     """Behaviour cloning into the actor before the first iteration."""
 
-    dataset: str = Field(description="the id of a Minari dataset, e.g. hopper/behaviour-v0")
+    dataset: str | None = Field(
+        None, description="the id of a Minari dataset, e.g. hopper/behaviour-v0; none means the run's data"
+    )
     root: Path | None = Field(None, description="the folder of Minari datasets, the user's own by default")
     epochs: int = Field(30, ge=1)
     learning_rate: float | None = Field(None, gt=0, description="the policy's own by default")
     batch_size: int = Field(128, ge=1)
+
+
+class DataConfig(_Strict):
+    """Data that is made before the run: the checkpoints of another run, rolled out."""
+
+    train: str = Field(description="the preset of the run whose checkpoints are the policies, e.g. hopper/sac")
+    iterations: int = Field(ge=1, description="how long that run is")
+    transitions: int = Field(ge=1, description="transitions of each policy")
+    settings: dict[str, Any] = Field({}, description="dotted keys of that run's configuration, set anew")
 
 
 class RunConfig(_Strict):
@@ -114,6 +137,7 @@ class RunConfig(_Strict):
     algorithm: AlgorithmConfig
     guidance: GuidanceConfig | None = None
     warm_start: WarmStartConfig | None = None
+    data: DataConfig | None = Field(None, description="what a warm start or a heuristic to be fitted is made from")
     gamma: float = Field(ge=0, lt=1)
     iterations: int = Field(ge=0, description="0 is for a warm start whose policy is evaluated alone")
     steps_per_iteration: int = Field(ge=1)
@@ -130,6 +154,25 @@ class RunConfig(_Strict):
         if self.iterations == 0 and self.warm_start is None:
             raise ValueError("iterations: input should be greater than or equal to 1, got 0 without a warm_start")
         return self
+
+    @model_validator(mode="after")
+    def _check_data(self) -> RunConfig:
+        if self.data is None and self.needs_data:
+            raise ValueError(
+                "a warm_start without a dataset and a heuristic to be fitted need `data`: say how to make it"
+            )
+        return self
+
+    @property
+    def heuristic_to_fit(self) -> FitConfig | None:
+        """The heuristic that must be fitted before the run; a run of no iterations needs none."""
+        heuristic = None if self.guidance is None or self.iterations == 0 else self.guidance.heuristic
+        return heuristic if isinstance(heuristic, FitConfig) else None
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether the run's data must be made before it."""
+        return self.heuristic_to_fit is not None or (self.warm_start is not None and self.warm_start.dataset is None)
 
     @model_validator(mode="after")
     def _check_batches(self) -> RunConfig:
@@ -199,7 +242,8 @@ def _read_source(source: str) -> dict[str, Any]:
     preset = _read_preset(source)
     variant = preset.pop("variants")[source.split("/")[1]]
     preset.pop("description")
-    return _merge(preset, variant)
+    base = preset.pop("extends", None)
+    return _merge(preset if base is None else _merge(_read_source(base), preset), variant)
 
 
 def _read_preset(name: str) -> dict[str, Any]:
@@ -249,7 +293,10 @@ def _merge(base: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, An
 
 
 def _describe(problem: dict[str, Any]) -> str:
-    *parents, key = [str(part) for part in problem["loc"]] or ["configuration"]
+    path = [str(part) for part in problem["loc"]]
+    if path[:2] == ["guidance", "heuristic"]:
+        del path[2:3]  # which of its two forms was meant, a name or what is to be fitted
+    *parents, key = path or ["configuration"]
     where = ".".join([*parents, key])
     if problem["type"] == "extra_forbidden":
         return f"unknown key {where!r}{nearest(key, _keys_at(parents))}"
@@ -266,6 +313,6 @@ def _keys_at(parents: list[str]) -> list[str]:
     model: Any = RunConfig
     for parent in parents:
         annotation = model.model_fields[parent].annotation
-        options = getattr(annotation, "__args__", (annotation,))
+        options = [getattr(option, "__origin__", option) for option in getattr(annotation, "__args__", (annotation,))]
         model = next(option for option in options if isinstance(option, type) and issubclass(option, BaseModel))
     return list(model.model_fields)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from hurl.experiments.config import load_config
+from hurl.experiments.campaign import Campaign, plan_campaign
 from hurl.experiments.folder import Row, RunFolder
-from hurl.experiments.parallel import RunSpec, run_side_by_side
 from hurl.experiments.plots import plot_learning_curves, returns_of
 
-__all__ = ["LABELS", "Result", "demo_specs", "run_demo"]
+__all__ = ["Result", "plan_demo", "summarize_demo"]
 
-LABELS = {"demo/sac": "SAC", "demo/pbrs": "SAC + PBRS", "demo/hurl": "HuRL"}
+LABELS = {"sac": "SAC", "pbrs": "SAC + PBRS", "hurl": "HuRL"}
 LAST_ITERATIONS = 5
 
 
@@ -30,26 +28,19 @@ class Result:
     mean: float
 
 
-def demo_specs(folder: Path, seeds: int) -> list[RunSpec]:
-    """Return the demonstration's runs, a seed of every algorithm before the next seed."""
-    return [
-        RunSpec(source, seed, folder / source.removeprefix("demo/") / f"seed-{seed}")
-        for seed in range(seeds)
-        for source in LABELS
-    ]
+def plan_demo(folder: Path, seeds: int) -> Campaign:
+    """Return the demonstration's runs."""
+    return plan_campaign("demo", list(LABELS), range(seeds), folder)
 
 
-def run_demo(folder: Path, seeds: int, jobs: int, watch: Callable[[], None]) -> tuple[list[Result], Path]:
-    """Run the demonstration; return its table and its picture. Runs that were finished before are not repeated."""
-    specs = demo_specs(folder, seeds)
-    run_side_by_side(specs, jobs, watch)
+def summarize_demo(campaign: Campaign, picture: Path) -> list[Result]:
+    """Draw the picture of the runs, which are done, and return their table."""
     curves = {
-        label: [RunFolder(spec.folder).read_metrics() for spec in specs if spec.source == source]
-        for source, label in LABELS.items()
+        label: [RunFolder(run.folder).read_metrics() for run in campaign.runs if run.variant == variant]
+        for variant, label in LABELS.items()
     }
-    picture = folder / "demo.png"
-    plot_learning_curves(curves, load_config("demo/hurl").environment.id, picture)
-    return [_summarize(label, runs) for label, runs in curves.items()], picture
+    plot_learning_curves(curves, campaign.runs[0].config.environment.id, picture)
+    return [_summarize(label, runs) for label, runs in curves.items()]
 
 
 def _summarize(label: str, runs: list[list[Row]]) -> Result:

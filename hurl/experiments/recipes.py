@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hurl.experiments.config import ConfigurationError, RunConfig, load_config, parse_yaml
+from hurl.experiments.config import ConfigurationError, RunConfig, load_config, preset_names
 from hurl.experiments.folder import Row
 from hurl.names import nearest
 
@@ -35,16 +34,16 @@ class Recipe:
 
 
 def load_recipe(name: str, seed: int = 0) -> Recipe:
-    """Return the recipe of a name, with a seed for its run."""
-    file = resources.files("hurl.experiments").joinpath("recipes.yaml")
-    recipes = parse_yaml(file.read_text("utf-8"), file.name)
+    """Return how the data of a preset is made, with a seed for its run."""
+    data = {preset: load_config(variant).data for variant in preset_names() if (preset := variant.split("/")[0])}
+    recipes = {preset: values for preset, values in data.items() if values is not None}
     if name not in recipes:
         hint = nearest(name, recipes) or f"; there are {', '.join(recipes)}"
         raise ConfigurationError(f"there is no recipe {name!r}{hint}")
-    values: dict[str, Any] = recipes[name]
-    config = load_config(values["train"], [f"iterations={values['iterations']}", f"seed={seed}"])
+    recipe = recipes[name]
+    config = load_config(recipe.train, [f"iterations={recipe.iterations}", f"seed={seed}"])
     run = Path("runs") / "recipes" / name / f"seed-{seed}"
-    return Recipe(config, run, values["transitions"], values["dataset"])
+    return Recipe(config, run, recipe.transitions, f"{name}/behaviour-v0")
 
 
 def collect_recipe(

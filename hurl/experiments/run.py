@@ -55,6 +55,8 @@ def train(
     :param report_cloning: called with each epoch of the warm start and its mean loss
     :param report_resuming: called with the iteration that the run goes on from, where it was begun before
     """
+    if config.needs_data:
+        raise ConfigurationError("the run's data must be made before it: use `hurl train` or `hurl campaign`")
     folder = RunFolder(path)
     with folder.open(config):
         checkpoints = checkpoint_paths(folder)
@@ -138,6 +140,7 @@ def _clone(
         model.logger.dump(epoch)
         report(epoch, loss)
 
+    assert settings.dataset is not None  # `train` refuses a run whose data is still to be made
     episodes = load_episodes(settings.dataset, settings.root)
     folder.pin_input(f"dataset {settings.dataset}", episodes.digest)
     result = warm_start(

@@ -30,6 +30,15 @@ def sparse_reward(observations: Floats) -> Floats:
     return np.where(distances <= GOAL_RADIUS, 0.0, -1.0).astype(distances.dtype)
 
 
+def zero(observations: Floats) -> Floats:
+    """h(s) = 0: guidance by it only shortens the horizon.
+
+    :param observations: any, shape (n, …)
+    :return: 0 for each, shape (n,)
+    """
+    return np.zeros(len(observations), np.float32)
+
+
 def sparse_reacher(observations: Floats) -> Floats:
     """The paper's engineered heuristic for Sparse-Reacher.
 

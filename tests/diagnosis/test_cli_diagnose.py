@@ -89,7 +89,7 @@ def test_saved_heuristic_brings_its_discount(run, tmp_path):
     Zero(gamma=0.8).save(tmp_path / "zero")
     code, output, errors = run("diagnose zero --dataset test/noise-v0 --root datasets --time-limit bootstrap")
     assert code == 0, errors
-    assert "γ = 0.8, time limits: bootstrap" in output
+    assert "γ = 0.8, time limits: bootstrap" in " ".join(output.split())
     assert "h is constant" in output
 
 

@@ -1,6 +1,7 @@
 """Small runs, and what of their metrics must repeat."""
 
 import csv
+import signal
 
 import pytest
 import yaml
@@ -37,3 +38,8 @@ def repeating(file):
     """Return the metrics without the columns of time."""
     with file.open(newline="") as lines:
         return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in csv.DictReader(lines)]
+
+
+def heed_interruptions():
+    """Let a new process heed SIGINT, which it would not where the tests run in a shell's background."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

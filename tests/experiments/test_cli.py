@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.experiments.conftest import SAC, repeating
+from tests.experiments.conftest import SAC, heed_interruptions, repeating
 
 HURL = Path(sys.executable).with_name("hurl")
 HEURISTICS = """
@@ -133,7 +133,7 @@ def test_ten_kills_change_nothing(folder, small):
 def test_interruption_from_the_keyboard_says_how_to_go_on(folder):
     process = subprocess.Popen(
         [str(HURL), "train", "run.yaml", "--out", "here", "--set", "iterations=100000"],
-        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interruptions,
     )  # fmt: skip
     while rows_of(folder / "here/metrics.csv") < 1:
         assert process.poll() is None

@@ -67,7 +67,7 @@ def test_the_command_writes_a_folder(tmp_path, monkeypatch):
     result = hurl("fit", "monte-carlo", *arguments, *settings, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "fitting 2/2" in result.stdout
-    assert "r2_held_out" in result.stdout
+    assert "R² held out" in result.stdout
     expected = MonteCarloHeuristic.fit(random_episodes(), gamma=0.9, hidden=[4], epochs=2, seed=3)
     loaded = load_heuristic(tmp_path / "h")
     states = random_episodes().states

@@ -1,0 +1,41 @@
+"""`hurl campaign`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hurl.cli.app import Debug, app, console, interruptible
+from hurl.cli.progress import CampaignTable
+from hurl.experiments.campaign import parse_seeds, plan_campaign
+from hurl.experiments.config import preset_names
+from hurl.experiments.tasks import run_tasks
+
+
+@app.command(epilog="Example:  hurl campaign hopper --variants sac-bc,hurl-mc --seeds 0-2 --jobs 2")
+def campaign(
+    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset, without a variant (see `hurl presets`).")],
+    variants: Annotated[str | None, typer.Option(help="Some of its variants, with commas (all by default).")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0-4 or 0,2,5.")] = "0-4",
+    jobs: Annotated[int, typer.Option(min=1, help="Steps at a time, a core or more each.")] = 2,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Short for --set iterations=N.")] = None,
+    out: Annotated[Path, typer.Option(help="The campaign's folder.")] = Path("campaigns"),
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a value of all runs; may be given several times."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Run variants of a preset with several seeds: data, heuristics, warm starts and training, each shared step once.
+
+    The same command carries on where a stopped one left off.
+    """
+    names = [name.split("/")[1] for name in preset_names() if name.startswith(f"{preset}/")]
+    chosen = names if variants is None else [name.strip() for name in variants.split(",")]
+    changes = [*(settings or []), *([] if iterations is None else [f"iterations={iterations}"])]
+    plan = plan_campaign(preset, chosen, parse_seeds(seeds), out, changes)
+    with CampaignTable(plan) as table, interruptible():
+        run_tasks(plan.tasks, jobs, table.show)
+    console.print(f"Done: {len(plan.runs)} runs in [bold]{out / preset}[/bold]", soft_wrap=True)

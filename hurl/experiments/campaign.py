@@ -1,0 +1,188 @@
+"""A campaign: several variants of a preset with several seeds, and what must be made before them, each once.
+
+Every step is a command of hurl that does nothing where it was done before and carries on where it was stopped, so a
+campaign is a list of commands and what each of them needs. In the folder of a campaign,
+
+    PRESET/VARIANT/seed-0     the runs
+    shared/behaviour/         the runs whose checkpoints are rolled out
+    shared/data/              Minari datasets, one for each seed
+    shared/heuristics/        heuristics fitted to them
+    configs/, logs/           the configuration of each run as it is trained, the output of each step
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hurl.experiments.config import ConfigurationError, DataConfig, FitConfig, RunConfig, load_config, preset_names
+from hurl.experiments.tasks import Task
+from hurl.files import write_whole
+from hurl.names import nearest
+
+__all__ = ["Campaign", "CampaignRun", "parse_seeds", "plan_campaign", "plan_preparation"]
+
+
+@dataclass(frozen=True)
+class CampaignRun:
+    """One run of a campaign.
+
+    :param task: the name of its task
+    :param config: with the paths of what was made for it
+    """
+
+    task: str
+    variant: str
+    seed: int
+    config: RunConfig
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """The steps, each after those that it needs, and the runs among them."""
+
+    tasks: tuple[Task, ...]
+    runs: tuple[CampaignRun, ...]
+
+
+def plan_campaign(
+    preset: str, variants: Sequence[str], seeds: Sequence[int], out: Path, settings: Sequence[str] = ()
+) -> Campaign:
+    """Return the steps of a campaign. Seeds come one after the other, so that each is complete as early as can be.
+
+    :param preset: such as `hopper`
+    :param variants: some of the preset's
+    :param out: the folder of the campaign
+    :param settings: `key=value` each, for all runs
+    """
+    _check_variants(preset, variants)
+    planner = _Planner(out.resolve())
+    runs = []
+    for seed in seeds:
+        for variant in variants:
+            config = load_config(f"{preset}/{variant}", [*settings, f"seed={seed}"])
+            runs.append(planner.add_run(preset, variant, seed, config))
+    return Campaign(tuple(planner.tasks.values()), tuple(runs))
+
+
+def plan_preparation(config: RunConfig, out: Path) -> tuple[Campaign, RunConfig]:
+    """Return the steps that must come before a single run, and its configuration with the paths of what they make.
+
+    :param out: the folder whose `shared` they are kept in
+    """
+    planner = _Planner(out.resolve())
+    config, _ = planner.prepare(config)
+    return Campaign(tuple(planner.tasks.values()), ()), config
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Return the seeds that `0-4`, `3` or `0,2,5-7` name."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+            raise ConfigurationError(f"{text!r} is not a range of seeds: write 0-4, or 0,2,5")
+        seeds += range(int(first), int(last if dash else first) + 1)
+    if len(set(seeds)) != len(seeds):
+        raise ConfigurationError(f"{text!r} names a seed twice")
+    return seeds
+
+
+class _Planner:
+    """Collects steps; one that several runs share is there once."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.shared = out / "shared"
+        self.tasks: dict[str, Task] = {}
+
+    def add_run(self, preset: str, variant: str, seed: int, config: RunConfig) -> CampaignRun:
+        """Add a run, and before it what it is made from."""
+        name = f"{preset}/{variant}/seed-{seed}"
+        config, needs = self.prepare(config)
+        file = self.out / "configs" / f"{name.replace('/', '-')}.yaml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, config.to_yaml().encode())
+        folder = self.out / preset / variant / f"seed-{seed}"
+        self._add(name, ["train", str(file), "--out", str(folder)], needs)
+        return CampaignRun(name, variant, seed, config, folder)
+
+    def prepare(self, config: RunConfig) -> tuple[RunConfig, list[str]]:
+        """Return the configuration with the paths of what it is made from, and the steps that make these."""
+        if config.data is None or not config.needs_data:
+            return config.model_copy(update={"data": None}), []
+        values: dict[str, Any] = config.model_dump(mode="json")
+        values["data"] = None
+        dataset, step = self._add_data(config.data, config.seed)
+        needs = [step]
+        if config.warm_start is not None and config.warm_start.dataset is None:
+            values["warm_start"] |= {"dataset": dataset, "root": str(self.shared / "data")}
+        fit = config.heuristic_to_fit
+        if fit is not None:
+            folder, step = self._add_heuristic(dataset, fit, config)
+            values["guidance"]["heuristic"] = str(folder)
+            needs.append(step)
+        elif config.iterations == 0:
+            values["guidance"] = None
+        return RunConfig.model_validate(values), needs
+
+    def _add_data(self, data: DataConfig, seed: int) -> tuple[str, str]:
+        """Add the run that data is collected from, and the collection with a seed; return its id and the step."""
+        name = f"{data.train.replace('/', '-')}-{_digest(data.train, data.iterations, data.settings)}"
+        behaviour = self.shared / "behaviour" / name
+        settings = _as_options({"iterations": data.iterations} | data.settings)
+        train = self._add(f"behaviour {name}", ["train", data.train, *settings, "--out", str(behaviour)], [])
+        dataset = f"{name}/{data.transitions}-seed-{seed}-v0"
+        arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--seed", str(seed), "--threads", "1"]
+        step = self._add(
+            f"data {dataset}",
+            ["collect", str(behaviour), *arguments, "--transitions", str(data.transitions)],
+            [train],
+            self.shared / "data" / dataset,
+        )
+        return dataset, step
+
+    def _add_heuristic(self, dataset: str, fit: FitConfig, config: RunConfig) -> tuple[Path, str]:
+        """Add the fitting of a heuristic; return its folder, named by all that determines it, and the step."""
+        key = _digest(dataset, fit.kind, fit.parameters, config.gamma)
+        folder = self.shared / "heuristics" / f"{fit.kind}-seed-{config.seed}-{key}"
+        settings = _as_options({"seed": config.seed} | fit.parameters)
+        arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--gamma", str(config.gamma)]
+        step = self._add(
+            f"fit {folder.name}",
+            ["fit", fit.kind, *arguments, *settings, "--threads", "1", "--out", str(folder)],
+            [f"data {dataset}"],
+            folder,
+        )
+        return folder, step
+
+    def _add(self, name: str, arguments: list[str], needs: list[str], product: Path | None = None) -> str:
+        log = self.out / "logs" / f"{name.replace('/', '-').replace(' ', '-')}.log"
+        self.tasks.setdefault(name, Task(name, tuple(arguments), log, tuple(needs), product))
+        return name
+
+
+def _digest(*values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _as_options(settings: dict[str, Any]) -> list[str]:
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+
+
+def _check_variants(preset: str, variants: Sequence[str]) -> None:
+    known = [name.split("/") for name in preset_names()]
+    presets = sorted({name for name, _ in known})
+    if preset not in presets:
+        hint = nearest(preset, presets) or f"; there are {', '.join(presets)}"
+        raise ConfigurationError(f"there is no preset {preset!r}{hint}")
+    of_preset = [variant for name, variant in known if name == preset]
+    for variant in variants:
+        if variant not in of_preset:
+            hint = nearest(variant, of_preset) or f"; there are {', '.join(of_preset)}"
+            raise ConfigurationError(f"{preset} has no variant {variant!r}{hint}")

@@ -1,0 +1,121 @@
+"""Commands of hurl side by side: a process each, with its share of the cores, after what each of them needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+__all__ = ["State", "Task", "TasksFailedError", "run_tasks"]
+
+POLL_SECONDS = 0.3
+PINNING = hasattr(os, "sched_setaffinity")  # not every system can tie a process to cores
+
+
+class TasksFailedError(RuntimeError):
+    """Some of the tasks did not finish."""
+
+
+class State(StrEnum):
+    """How far a task is."""
+
+    waiting = "waiting"
+    running = "running"
+    done = "done"
+    failed = "failed"
+    blocked = "blocked"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A command of hurl that does nothing where it has been done before, and carries on where it was stopped.
+
+    :param name: what it is called in tables and by the tasks that need it
+    :param arguments: of the command `hurl`
+    :param log: where its output goes
+    :param needs: the names of the tasks that must be done before it
+    :param product: what appears, whole, when it is done: where it is there, the task need not run
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    log: Path
+    needs: tuple[str, ...] = ()
+    product: Path | None = None
+
+
+def run_tasks(
+    tasks: Sequence[Task], jobs: int, watch: Callable[[dict[str, State]], None] = lambda states: None
+) -> None:
+    """Run all, `jobs` at a time, each pinned to its share of the cores; one that fails hurts only those that need it.
+
+    :param watch: called a few times a second with the state of each task
+    """
+    cores = sorted(os.sched_getaffinity(0)) if PINNING else list(range(os.cpu_count() or 1))
+    jobs = min(jobs, len(cores))
+    free = [cores[slot::jobs] for slot in range(jobs)]
+    states = {
+        task.name: State.done if task.product is not None and task.product.exists() else State.waiting for task in tasks
+    }
+    running: dict[subprocess.Popen[bytes], tuple[Task, list[int]]] = {}
+    try:
+        while True:
+            for task in _ready(tasks, states)[: len(free)]:
+                share = free.pop(0)
+                running[_start(task, share)] = (task, share)
+                states[task.name] = State.running
+            if not running:
+                break
+            time.sleep(POLL_SECONDS)
+            for process in [process for process in running if process.poll() is not None]:
+                task, share = running.pop(process)
+                free.append(share)
+                states[task.name] = State.done if process.returncode == 0 else State.failed
+            watch(states)
+    finally:
+        for process in running:
+            process.terminate()
+    _raise_failures(tasks, states)
+
+
+def _ready(tasks: Sequence[Task], states: dict[str, State]) -> list[Task]:
+    """Return the tasks that can be started now, and mark those that never can."""
+    for task in tasks:
+        hopeless = any(states[need] in (State.failed, State.blocked) for need in task.needs)
+        if hopeless and states[task.name] is State.waiting:
+            states[task.name] = State.blocked
+    return [
+        task
+        for task in tasks
+        if states[task.name] is State.waiting and all(states[need] is State.done for need in task.needs)
+    ]
+
+
+def _raise_failures(tasks: Sequence[Task], states: dict[str, State]) -> None:
+    failed = [task for task in tasks if states[task.name] is State.failed]
+    if failed:
+        reasons = "; ".join(f"{task.name}: {_last_line(task.log)}" for task in failed)
+        blocked = sum(state is State.blocked for state in states.values())
+        also = f", and {blocked} that need them were not begun" if blocked else ""
+        raise TasksFailedError(f"{len(failed)} of {len(tasks)} tasks failed ({reasons}){also}")
+
+
+def _start(task: Task, cores: list[int]) -> subprocess.Popen[bytes]:
+    task.log.parent.mkdir(parents=True, exist_ok=True)
+    with task.log.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hurl", *task.arguments], stdout=log, stderr=subprocess.STDOUT
+        )
+    if PINNING:
+        os.sched_setaffinity(process.pid, cores)
+    return process
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text("utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no output"

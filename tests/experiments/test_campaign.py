@@ -1,0 +1,78 @@
+"""Campaigns: what is done, in which order, with what."""
+
+import pytest
+
+from hurl.experiments.campaign import parse_seeds, plan_campaign
+from hurl.experiments.config import ConfigurationError, load_config
+
+
+def test_shared_steps_are_there_once_and_before_what_needs_them(tmp_path):
+    plan = plan_campaign("hopper", ["bc", "sac", "sac-bc", "hurl-mc", "pbrs", "hurl-vae"], [0, 1], tmp_path)
+    names = [task.name for task in plan.tasks]
+    kinds = [name.split()[0] for name in names]
+    assert kinds.count("behaviour") == 1
+    assert kinds.count("data") == 2
+    assert kinds.count("fit") == 4  # hurl-mc and pbrs share theirs
+    assert len(plan.runs) == 12
+    for task in plan.tasks:
+        assert all(names.index(need) < names.index(task.name) for need in task.needs)
+
+
+def test_each_seed_has_data_and_a_heuristic_of_its_own(tmp_path):
+    first, second = plan_campaign("hopper", ["hurl-mc"], [0, 1], tmp_path).runs
+    assert first.config.warm_start.dataset != second.config.warm_start.dataset
+    assert first.config.guidance.heuristic != second.config.guidance.heuristic
+    assert (first.config.seed, second.config.seed) == (0, 1)
+
+
+def test_a_run_is_the_preset_with_paths_put_in(tmp_path):
+    plan = plan_campaign("hopper", ["hurl-mc"], [3], tmp_path, ["iterations=7"])
+    (run,) = plan.runs
+    stored = load_config(str(tmp_path / "configs" / "hopper-hurl-mc-seed-3.yaml"))
+    assert stored == run.config
+    assert not stored.needs_data
+    expected = load_config("hopper/hurl-mc", ["iterations=7", "seed=3"])
+    for key in ("environment", "algorithm", "gamma", "iterations", "steps_per_iteration", "seed"):
+        assert getattr(stored, key) == getattr(expected, key)
+    assert stored.guidance.schedule == expected.guidance.schedule
+    train = next(task for task in plan.tasks if task.name == "hopper/hurl-mc/seed-3")
+    fit = next(task for task in plan.tasks if task.name.startswith("fit"))
+    assert stored.guidance.heuristic == str(fit.product)
+    assert fit.name in train.needs
+    assert fit.arguments[fit.arguments.index("--gamma") :][:2] == ("--gamma", "0.999")
+
+
+def test_other_parameters_are_another_heuristic(tmp_path):
+    usual, other = (
+        plan_campaign("hopper", ["hurl-mc"], [0], tmp_path, settings).runs[0].config.guidance.heuristic
+        for settings in ([], ["guidance.heuristic.parameters.epochs=3"])
+    )
+    assert usual != other
+
+
+def test_a_preset_without_data_needs_nothing_before_it(tmp_path):
+    plan = plan_campaign("sparse-reacher", ["sac", "hurl"], [0], tmp_path)
+    assert [task.needs for task in plan.tasks] == [(), ()]
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("0-2", [0, 1, 2]), ("3", [3]), ("0,2,5-6", [0, 2, 5, 6])])
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "0-", "-1", "0,,2", "1.5"])
+def test_what_is_no_range_of_seeds(text):
+    with pytest.raises(ConfigurationError, match="is not a range of seeds"):
+        parse_seeds(text)
+
+
+def test_a_seed_named_twice():
+    with pytest.raises(ConfigurationError, match="names a seed twice"):
+        parse_seeds("0-2,1")
+
+
+def test_unknown_presets_and_variants_suggest_the_nearest(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"no preset 'hoper'; did you mean 'hopper'"):
+        plan_campaign("hoper", ["sac"], [0], tmp_path)
+    with pytest.raises(ConfigurationError, match=r"hopper has no variant 'hurl-mk'; did you mean 'hurl-mc'"):
+        plan_campaign("hopper", ["hurl-mk"], [0], tmp_path)

@@ -1,0 +1,59 @@
+import os
+
+import pytest
+import yaml
+
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.plots import plot_learning_curves
+from hurl.experiments.tasks import State, Task, TasksFailedError, run_tasks
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def training(folder, name, seed, **more):
+    arguments = ("train", f"{name}.yaml", "--seed", str(seed), "--out", str(folder / name / str(seed)))
+    return Task(f"{name} {seed}", arguments, folder / f"{name}-{seed}.log", **more)
+
+
+def test_tasks_side_by_side_and_one_that_fails(small, folder):
+    small |= {"guidance": None, "iterations": 2}
+    (folder / "good.yaml").write_text(yaml.safe_dump(small))
+    (folder / "bad.yaml").write_text(yaml.safe_dump(small | {"environment": {"id": "Nowhere-v0", "n_envs": 2}}))
+    tasks = [
+        training(folder, "bad", 0),
+        training(folder, "good", 0),
+        training(folder, "good", 1, needs=("good 0",)),
+        training(folder, "good", 2, needs=("bad 0",)),
+        training(folder, "good", 3, needs=("good 2",)),
+    ]
+    seen = []
+    message = r"1 of 5 tasks failed \(bad 0: .*There is no environment 'Nowhere-v0'.*2 that need them were not begun"
+    with pytest.raises(TasksFailedError, match=message):
+        run_tasks(tasks, jobs=2, watch=lambda states: seen.append(dict(states)))
+    assert list(seen[-1].values()) == [State.failed, State.done, State.done, State.blocked, State.blocked]
+    assert not any(states["good 0"] is not State.done and states["good 1"] is State.running for states in seen)
+    runs = [RunFolder(folder / "good" / seed).read_metrics() for seed in "01"]
+    assert [len(rows) for rows in runs] == [2, 2]
+    plot_learning_curves({"good": runs}, "two runs", folder / "curves.png")
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_there_is_not_made_again(folder):
+    (folder / "product").mkdir()
+    never = Task("never", ("train", "nothing.yaml"), folder / "never.log", product=folder / "product")
+    run_tasks([never], jobs=1)
+    assert not (folder / "never.log").exists()
+
+
+def test_each_task_gets_its_share_of_the_cores(folder):
+    from hurl.experiments.tasks import _start
+
+    core = sorted(os.sched_getaffinity(0))[0]
+    process = _start(Task("nothing", ("train", "nothing.yaml"), folder / "log" / "run.log"), [core])
+    process.wait()
+    assert process.returncode == 2
+    assert "no file" in (folder / "log" / "run.log").read_text()
