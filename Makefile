@@ -2,19 +2,25 @@
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
+SUDO := $(shell [ $$(id -u) = 0 ] || echo sudo)
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hurl demo --out runs/demo
 
-test: lint
+test: lint browser
 	$(BIN)/python -m pytest --numprocesses 2
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The page of a report is tested in a real browser.
+browser:
+	@{ command -v chromium && command -v chromedriver; } >/dev/null || { $(SUDO) apt-get update && \
+	  $(SUDO) apt-get install --yes --no-install-recommends chromium chromium-driver; }
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,92 @@
+"""`hurl report`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from hurl.cli.app import Debug, app, console
+
+if TYPE_CHECKING:
+    from hurl.reports.report import Section
+    from hurl.reports.tables import TextTable
+
+
+@app.command(epilog="Example:  hurl report runs/hopper --baseline sac-bc --threshold Hopper-v4=2000")
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER…", help="Folders of runs; they are searched to any depth.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("report"),
+    baseline: Annotated[
+        str | None, typer.Option(metavar="VARIANT", help="What to measure against (sac-bc, sac, or the first).")
+    ] = None,
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ENVIRONMENT=]RETURN", help="Count the steps to this return; once an environment."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Report on runs: curves and statistics over seeds, in a page that opens offline, with PNG, SVG and CSV."""
+    from hurl.reports import collect_runs, compute_report, write_report
+    from hurl.reports.tables import scores_table, summary_table
+
+    with console.status("reading runs") as status:
+        collection = collect_runs(folders)
+        environments = [environment.name for environment in collection.environments]
+        status.update(f"reporting on {len(collection.runs)} runs")
+        result = compute_report(
+            collection,
+            baseline=baseline,
+            thresholds=_thresholds(threshold or [], environments),
+            command=shlex.join(["hurl", *sys.argv[1:]]),
+        )
+        write_report(result, out)
+    for warning in result.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for section in result.sections:
+        _print(section.environment.name, summary_table(section), leave_out={"iterations", _less_telling(section)})
+    if result.scores:
+        _print("Scores over environments", scores_table(result.scores), leave_out={"median", "mean"})
+    else:
+        console.print("No variant has two seeds or more, so there are no scores over environments.")
+    console.print(f"Report: [bold]{out / 'report.html'}[/bold], pictures and tables beside it", soft_wrap=True)
+
+
+def _thresholds(texts: list[str], environments: list[str]) -> dict[str, float]:
+    """Return the thresholds by environment; a number alone is for the only one."""
+    thresholds = {}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        if not name and len(environments) > 1:
+            raise ValueError(
+                f"--threshold {text} does not say which of {', '.join(environments)} it is for: "
+                f"write --threshold {environments[0]}={text}"
+            )
+        try:
+            thresholds[name or environments[0]] = float(number)
+        except ValueError:
+            raise ValueError(f"--threshold {text!r} is not of the form RETURN or ENVIRONMENT=RETURN") from None
+    return thresholds
+
+
+def _less_telling(section: Section) -> str:
+    """Return which comparison to leave out: the difference, or the ratio where there is none."""
+    ratios = any(summary.ratio is not None for summary in section.summaries)
+    return f"AUC {'−' if ratios else '/'} {section.baseline}"
+
+
+def _print(title: str, table: TextTable, leave_out: set[str]) -> None:
+    """Print a table as far as it fits a terminal; the page has the other columns too."""
+    shown = Table(title=title, title_justify="left")
+    columns = [index for index, heading in enumerate(table.headings) if heading not in leave_out]
+    for index in columns:
+        shown.add_column(table.headings[index], justify="right" if index else "left", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*(row[index] for index in columns))
+    console.print(shown)

@@ -1,0 +1,306 @@
+"""From folders to runs: finding them, reading what can be read, and grouping the seeds of one algorithm."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hurl.experiments.config import ConfigurationError, RunConfig
+from hurl.experiments.folder import COLUMNS, RunFolder
+
+__all__ = ["Collection", "Environment", "Floats", "ReportError", "Run", "Variant", "collect_runs"]
+
+Floats = NDArray[np.float64]
+
+SEED_FOLDER = re.compile(r"seed-\d+")
+SEED_ENDING = re.compile(r"[-_.]?seed[-_]?\d+$")
+RETURN = COLUMNS.index("return_mean")
+# Where a campaign keeps the runs that made its data: they are no variants, and reported only when named themselves.
+SHARED = "shared"
+# What may differ between the seeds of one algorithm: it does not say what is learned, only which run of it this is.
+NOT_THE_ALGORITHM = ("seed", "threads", "checkpoint_every")
+
+
+class ReportError(ValueError):
+    """Runs that can't be reported, with what to do about it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, as far as its metrics can be read.
+
+    :param values: shape (rows, columns of metrics.csv)
+    """
+
+    folder: Path
+    config: RunConfig
+    values: Floats
+
+    def column(self, name: str) -> Floats:
+        """Return a column of the metrics over iterations 1, 2, …, without the row of the cloned policy."""
+        return self._columns[name][self._first :]
+
+    def column_with_start(self, name: str) -> Floats:
+        """Return a column of the metrics, from iteration 0 on where the run has one."""
+        return self._columns[name]
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations were trained: 0 for behaviour cloning alone."""
+        return len(self.values) - self._first
+
+    @property
+    def seconds(self) -> Floats:
+        """The time since the run began, as of each row: collecting, training and evaluating."""
+        parts = [self._columns[f"seconds_{part}"] for part in ("collecting", "training", "evaluating")]
+        return np.cumsum(np.nan_to_num(np.sum(parts, axis=0)))
+
+    @cached_property
+    def _columns(self) -> dict[str, Floats]:
+        return dict(zip(COLUMNS, self.values.T, strict=True))
+
+    @cached_property
+    def _first(self) -> int:
+        return int(self.values[0, 0] == 0)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The seeds of one algorithm in one environment."""
+
+    name: str
+    runs: Sequence[Run]
+
+    @property
+    def iterations(self) -> int:
+        """The iterations of its longest run; runs that are shorter are unfinished."""
+        return max(run.iterations for run in self.runs)
+
+    @property
+    def is_cloning(self) -> bool:
+        """Whether it is a cloned policy that never trains: its return is a level, not a curve."""
+        return self.iterations == 0
+
+    @property
+    def finished(self) -> list[Run]:
+        """The runs that have gone as far as the longest."""
+        return self.reaching(self.iterations)
+
+    def reaching(self, iterations: int) -> list[Run]:
+        """Return the runs that have so many iterations."""
+        return [run for run in self.runs if run.iterations >= iterations]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The variants that were run in one environment; runs of different environments never share a picture."""
+
+    name: str
+    variants: Sequence[Variant]
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs in it."""
+        return [run for variant in self.variants for run in variant.runs]
+
+    @property
+    def slug(self) -> str:
+        """Its name as part of a file's name."""
+        return re.sub(r"[^A-Za-z0-9.]+", "-", self.name).strip("-").lower()
+
+    def variant(self, name: str) -> Variant:
+        """Return the variant of a name."""
+        return next(variant for variant in self.variants if variant.name == name)
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What was found: runs by environment and variant, and sentences on what was left out."""
+
+    environments: Sequence[Environment]
+    warnings: Sequence[str]
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs."""
+        return [run for environment in self.environments for run in environment.runs]
+
+
+def collect_runs(folders: Iterable[Path]) -> Collection:
+    """Search folders for runs, and group them by environment and variant.
+
+    Runs are the seeds of one variant if their configurations differ in nothing but the seed, threads and
+    checkpoint_every. Where a run's folder is called `seed-N`, the folder above names the variant, and the paths of
+    datasets and heuristics, which are made anew for each seed, may differ too.
+    """
+    folders = list(folders)
+    warnings: list[str] = []
+    runs = [run for folder in _run_folders(folders) if (run := _read_run(folder, warnings)) is not None]
+    if not runs:
+        names = ", ".join(str(folder) for folder in folders)
+        hint = f" ({warnings[0]})" if warnings else ""
+        raise ReportError(
+            f"there is no run to report in {names}{hint}: name folders that hold runs of `hurl train` or of a campaign"
+        )
+    by_environment = defaultdict(list)
+    for run in runs:
+        by_environment[_environment_name(run.config)].append(run)
+    environments = [Environment(name, _variants(found, warnings)) for name, found in sorted(by_environment.items())]
+    return Collection(environments, warnings)
+
+
+def _run_folders(folders: Iterable[Path]) -> list[Path]:
+    """Return the folders with a config.yaml, each once, in the order of their names and numbers."""
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise ReportError(f"there is no folder {str(folder)!r}: name a run's folder, or one that holds runs")
+        for path in _walk(folder):
+            found.setdefault(path.resolve(), path)
+    return sorted(found.values(), key=_natural)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for path, inner, files in os.walk(folder):
+        if SHARED in inner:
+            inner.remove(SHARED)
+        if "config.yaml" in files:
+            inner.clear()  # checkpoints and events are no runs
+            yield Path(path)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sort `seed-2` before `seed-10`."""
+    return [(int(part or -1), text) for text, part in re.findall(r"(\D+)(\d*)", str(path))]
+
+
+def _read_run(folder: Path, warnings: list[str]) -> Run | None:
+    """Return the run in a folder, or None with a sentence added to the warnings."""
+    try:
+        config = RunFolder(folder).read_config()
+    except (ConfigurationError, UnicodeDecodeError) as error:
+        warnings.append(f"left out a configuration that is not of this version: {error}")
+        return None
+    file = RunFolder(folder).metrics_file
+    if not file.is_file():
+        warnings.append(f"left out {folder}: it has no {file.name} yet")
+        return None
+    values, damaged = _read_values(file)
+    if damaged is not None:
+        warnings.append(
+            f"{file} is damaged in line {damaged}: the run is reported up to the line before; "
+            "repeating the command of the run mends it"
+        )
+    if not len(values):
+        warnings.append(f"left out {folder}: its {file.name} has no whole line of results")
+        return None
+    return Run(folder, config, values)
+
+
+def _read_values(file: Path) -> tuple[Floats, int | None]:
+    """Return the rows of a metrics file up to the first damaged line, and the number of that line."""
+    *lines, rest = file.read_bytes().decode("utf-8", errors="replace").split("\n")
+    heading = ",".join(COLUMNS)
+    if not lines or lines[0].rstrip("\r") != heading:
+        return np.empty((0, len(COLUMNS))), 1
+    rows: list[list[float]] = []
+    for number, line in enumerate(lines[1:], start=2):
+        row = _parse_line(line)
+        if row is None or (rows and row[0] != rows[-1][0] + 1) or (not rows and row[0] not in (0, 1)):
+            return _table(rows), number
+        rows.append(row)
+    # A line is written with its end: one without it was cut, even where what is left looks like numbers.
+    return _table(rows), len(lines) + 1 if rest else None
+
+
+def _table(rows: list[list[float]]) -> Floats:
+    return np.array(rows, dtype=np.float64).reshape(-1, len(COLUMNS))
+
+
+def _parse_line(line: str) -> list[float] | None:
+    """Return the numbers of a line, or None where one is missing or the return is not a number."""
+    try:
+        row = [float(value) for value in line.split(",")]
+    except ValueError:
+        return None
+    return row if len(row) == len(COLUMNS) and np.isfinite(row[RETURN]) else None
+
+
+def _environment_name(config: RunConfig) -> str:
+    """Return the id of the environment, with its options where there are some: they make it another task."""
+    options = config.environment.options
+    return config.environment.id + (f" {json.dumps(options, sort_keys=True)}" if options else "")
+
+
+def _variants(runs: Sequence[Run], warnings: list[str]) -> list[Variant]:
+    groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[_group(run)].append(run)
+    names = _names([found[0] for found in groups.values()])
+    for (parent, _), count in Counter((parent, "") for parent, _ in groups if parent).items():
+        if count > 1:
+            warnings.append(f"the runs in {parent} differ in more than the seed: they are shown as {count} variants")
+    return [
+        Variant(name, _without_repetitions(found, warnings))
+        for name, found in sorted(zip(names, groups.values(), strict=True), key=lambda pair: pair[0])
+    ]
+
+
+def _group(run: Run) -> tuple[str, str]:
+    """Return what the seeds of one variant have in common."""
+    config: dict[str, Any] = run.config.model_dump(mode="json", exclude=set(NOT_THE_ALGORITHM))
+    if not SEED_FOLDER.fullmatch(run.folder.resolve().name):
+        return "", json.dumps(config, sort_keys=True)
+    if config["warm_start"]:
+        config["warm_start"] |= {"dataset": None, "root": None}
+    heuristic = config["guidance"]["heuristic"] if config["guidance"] else None
+    if isinstance(heuristic, str) and ":" not in heuristic:
+        config["guidance"] |= {"heuristic": None}
+    return str(run.folder.resolve().parent), json.dumps(config, sort_keys=True)
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """Return a name for each group of runs, from its first: as few parts of the path as tell them apart."""
+    paths = [_named_folder(run) for run in runs]
+    short = {path: path.name for path in paths}
+    for parts in range(2, max(len(path.parts) for path in paths)):
+        count = Counter(short.values())
+        short = {path: name if count[name] == 1 else "/".join(path.parts[-parts:]) for path, name in short.items()}
+    seen: Counter[str] = Counter()
+    names = []
+    for path in paths:
+        name = short[path]
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return names
+
+
+def _named_folder(run: Run) -> Path:
+    """Return the path whose last part names the variant of a run."""
+    folder = run.folder.resolve()
+    if SEED_FOLDER.fullmatch(folder.name):
+        return folder.parent
+    return folder.with_name(SEED_ENDING.sub("", folder.name) or folder.name)
+
+
+def _without_repetitions(runs: Sequence[Run], warnings: list[str]) -> list[Run]:
+    """Leave out a second run of the same seed: it is no further evidence."""
+    kept = []
+    for before, run in pairwise([None, *sorted(runs, key=lambda run: run.config.seed)]):
+        assert run is not None
+        if before is not None and before.config.seed == run.config.seed:
+            warnings.append(f"left out {run.folder}: {before.folder} is a run of the same seed and configuration")
+        else:
+            kept.append(run)
+    return kept

@@ -1,0 +1,265 @@
+"""The page of a report: one HTML file with its data, style and script inside, which needs no network."""
+
+from __future__ import annotations
+
+import html
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from hurl import __version__
+from hurl.reports.collect import Floats, Variant
+from hurl.reports.pictures import SCORE_TITLES, Look, looks_of, ratios_of
+from hurl.reports.report import Report, Section
+from hurl.reports.statistics import (
+    CONFIDENCE,
+    LAST_ITERATIONS,
+    RESAMPLES,
+    RLIABLE_RESAMPLES,
+    THRESHOLD_SHARE,
+    Curve,
+    Estimate,
+)
+from hurl.reports.tables import TextTable, scores_table, summary_table
+
+__all__ = ["page_of"]
+
+# Numbers of the data are rounded to so many digits: more can't be seen, and would make the page several times as large.
+DIGITS = 6
+ENDINGS = ("svg", "png")
+
+
+def page_of(report: Report) -> str:
+    """Return the page."""
+    looks = looks_of(report)
+    sections = "\n".join(_section(section, index) for index, section in enumerate(report.sections))
+    return Template(_asset("report.html")).substitute(
+        title=html.escape(_title(report)),
+        style=_asset("report.css"),
+        script=_asset("report.js"),
+        data=_json(_data(report, looks)),
+        overview=_overview(report),
+        warnings=_warnings(report.warnings),
+        sections=sections,
+        scores=_scores(report),
+        method=_method(),
+        reproduce=_reproduce(report),
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("hurl.reports").joinpath("page", name).read_text("utf-8")
+
+
+def _title(report: Report) -> str:
+    return f"Report on {', '.join(section.environment.name for section in report.sections)}"
+
+
+def _json(data: Any) -> str:
+    """Return data for a script element: nothing in it may end the element."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _data(report: Report, looks: dict[str, Look]) -> dict[str, Any]:
+    return {
+        "environments": [_environment_data(section, looks) for section in report.sections],
+        "scores": [
+            {
+                "title": title,
+                "neutral": 0.5 if score == "improvement" else None,
+                "rows": _interval_rows(
+                    [(row.variant, value) for row in report.scores if (value := getattr(row, score))], looks
+                ),
+            }
+            for score, title in SCORE_TITLES.items()
+        ]
+        if report.scores
+        else [],
+    }
+
+
+def _environment_data(section: Section, looks: dict[str, Look]) -> dict[str, Any]:
+    title, neutral, rows = ratios_of(section)
+    return {
+        "name": section.environment.name,
+        "variants": [
+            _variant_data(variant, curve, looks[variant.name])
+            for variant, curve in zip(section.environment.variants, section.curves, strict=True)
+        ],
+        "auc": {"title": title, "neutral": neutral, "rows": _interval_rows(rows, looks)},
+    }
+
+
+def _variant_data(variant: Variant, curve: Curve, look: Look) -> dict[str, Any]:
+    low, middle, high = (_numbers(values) for values in curve.returns)
+    return {
+        "name": variant.name,
+        "color": look.color,
+        "dashes": list(look.dashes),
+        "level": variant.is_cloning,
+        "seeds": _numbers(curve.seeds),
+        "x": {
+            "steps": _numbers(curve.steps),
+            "iterations": _numbers(curve.iterations),
+            "time": _numbers(curve.seconds),
+        },
+        "y": {
+            "return": {"middle": middle, "low": low, "high": high},
+            "lambda": {"middle": _numbers(curve.lambda_)},
+            "discount": {"middle": _numbers(curve.discount)},
+            "h": {"middle": _numbers(curve.h_mean), "low": _numbers(curve.h_min), "high": _numbers(curve.h_max)},
+        },
+    }
+
+
+def _interval_rows(rows: Iterable[tuple[str, Estimate]], looks: dict[str, Look]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "color": looks[name].color, "value": e.value, "low": e.low, "high": e.high}
+        for name, e in rows
+        if np.isfinite(e.value)
+    ]
+
+
+def _numbers(values: Floats) -> list[float | None]:
+    """Return numbers as JSON has them, null where there is none."""
+    return [float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _overview(report: Report) -> str:
+    runs = sum(len(section.environment.runs) for section in report.sections)
+    seeds = sorted({len(v.runs) for section in report.sections for v in section.environment.variants})
+    environments = len(report.sections)
+    text = (
+        f"{_count(runs, 'run')} in {_count(environments, 'environment')}, {_count(len(report.variants), 'variant')}, "
+        f"{'' if len(seeds) == 1 else f'{seeds[0]} to '}{_count(seeds[-1], 'seed')} each."
+    )
+    if environments > 1:
+        text += " Each environment has pictures of its own: returns of different tasks do not share an axis."
+    return f"<p>{html.escape(text)}</p>"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _warnings(warnings: Sequence[str]) -> str:
+    if not warnings:
+        return ""
+    items = "".join(f"<li>{html.escape(warning)}</li>" for warning in warnings)
+    return f'<section class="warnings" role="note"><h2>Left out or incomplete</h2><ul>{items}</ul></section>'
+
+
+def _section(section: Section, index: int) -> str:
+    name = html.escape(section.environment.name)
+    guided = any(np.isfinite(curve.h_mean).any() for curve in section.curves)
+    charts = [
+        ("return", "Evaluation return: median, 25th to 75th percentile over seeds", "wide"),
+        ("lambda", "λ, the mixing coefficient", ""),
+        ("discount", "Discount λγ of the reshaped problem", ""),
+        *([("h", "Heuristic h: mean, minimum to maximum", "")] if guided else []),
+    ]
+    figures = "".join(_figure(index, chart, title, shape) for chart, title, shape in charts)
+    if len(section.summaries) > 1:
+        title, _, _ = ratios_of(section)
+        figures += _figure(index, "auc", f"{title}: {CONFIDENCE:.0%} bootstrap interval", "")
+    pictures = {"return": "curves", "guidance": "guidance", **({"auc": "AUC"} if len(section.summaries) > 1 else {})}
+    links = [
+        (f"{name}.{ending}", f"{title} ({ending.upper()})") for name, title in pictures.items() for ending in ENDINGS
+    ]
+    links += [("curves.csv", "curves (CSV)"), ("table.csv", "table (CSV)")]
+    files = " ".join(f'<a href="{html.escape(f"{section.slug}-{file}")}">{title}</a>' for file, title in links)
+    alone = [summary.variant for summary in section.summaries if summary.seeds == 1]
+    remark = f"<p>One seed, so no interval: {html.escape(', '.join(alone))}.</p>" if alone else ""
+    return (
+        f'<section class="environment" data-environment="{index}"><h2>{name}</h2>'
+        f'<div class="legend" role="group" aria-label="curves of {name}"></div>'
+        f'<div class="charts">{figures}</div>{_table(summary_table(section))}{remark}'
+        f'<p class="files">Files beside this page: {files}</p></section>'
+    )
+
+
+def _figure(index: int, chart: str, title: str, shape: str) -> str:
+    return (
+        f'<figure class="{shape}"><figcaption>{html.escape(title)}</figcaption>'
+        f'<div class="chart" data-environment="{index}" data-chart="{chart}"></div></figure>'
+    )
+
+
+def _table(table: TextTable) -> str:
+    headings = "".join(f'<th scope="col">{html.escape(heading)}</th>' for heading in table.headings)
+    rows = "".join(
+        f'<tr><th scope="row">{html.escape(name)}</th>{"".join(f"<td>{html.escape(cell)}</td>" for cell in cells)}</tr>'
+        for name, *cells in table.rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>'
+
+
+def _scores(report: Report) -> str:
+    if not report.scores:
+        return (
+            '<section class="scores"><h2>Scores over environments</h2><p>No variant has two seeds or more: aggregate '
+            "scores and the probability of improvement would say nothing, and are left out.</p></section>"
+        )
+    figures = "".join(
+        f'<figure><figcaption>{html.escape(title)}</figcaption><div class="chart" data-chart="score-{index}"></div>'
+        "</figure>"
+        for index, title in enumerate(SCORE_TITLES.values())
+    )
+    baselines = ", ".join(f"{section.baseline} in {section.environment.name}" for section in report.sections)
+    remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in report.remarks)
+    return (
+        '<section class="scores"><h2>Scores over environments</h2>'
+        "<p>The score of a run is (AUC − low) / (high − low), low and high being the lowest and highest AUC of a run "
+        "in that environment. Scores of variants that were run in different environments can't be compared. "
+        f"Baseline: {html.escape(baselines)}.</p>"
+        f'<div class="charts small">{figures}</div>{_table(scores_table(report.scores))}<ul>{remarks}</ul>'
+        '<p class="files">Files beside this page: <a href="scores.svg">scores (SVG)</a> <a href="scores.png">PNG</a> '
+        '<a href="scores.csv">scores (CSV)</a></p></section>'
+    )
+
+
+def _method() -> str:
+    percent = f"{CONFIDENCE:.0%}"
+    items = [
+        "Return: the mean of the evaluation episodes of an iteration, by the policy without exploration. Curves show "
+        "percentiles over the seeds that have reached an iteration.",
+        "AUC: the mean of the return over iterations 1 to N, the mean over seeds. A cloned policy that does not train "
+        "has its return at every iteration. Ratios and differences are over the iterations that both variants have; "
+        "where the baseline's AUC is not positive there is no ratio.",
+        f"Final return: the mean over the last {LAST_ITERATIONS} iterations, the mean over seeds.",
+        f"Intervals: {percent}, percentile bootstrap, {RESAMPLES:,} resamples of the seeds of each variant; from few "
+        "seeds they are too narrow.",
+        "Steps to a threshold: the environment steps at the first evaluation that reaches it, the median over seeds. "
+        f"By default the threshold is low + {THRESHOLD_SHARE:g} (high − low), low the lowest median first evaluation "
+        "and high the best median final return.",
+        "Scores: interquartile mean, median, mean and optimality gap of normalised AUCs, and the probability that a "
+        f"run is better than one of the baseline, by rliable with {RLIABLE_RESAMPLES:,} stratified resamples.",
+        "Unfinished runs are in the curves, and not in the table, where seeds reads “2 of 3”.",
+    ]
+    return "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in items) + "</ul>"
+
+
+def _reproduce(report: Report) -> str:
+    commands = []
+    for section in report.sections:
+        for variant in section.environment.variants:
+            for run in variant.runs:
+                config = shlex.quote(str(run.folder / "config.yaml"))
+                out = shlex.quote(f"again/{section.slug}/{variant.name}/seed-{run.config.seed}")
+                commands.append(f"hurl train {config} --out {out}")
+    versions = "; ".join(
+        f"{package} "
+        + ", ".join(f"{version} ({count} runs)" if len(found) > 1 else version for version, count in found.items())
+        for package, found in report.versions.items()
+    )
+    listing = html.escape("\n".join(commands))
+    return (
+        f"<p>This page:</p><pre>{html.escape(report.command)}</pre>"
+        f"<details><summary>{_count(len(commands), 'run')}, a command each</summary><pre>{listing}</pre></details>"
+        f"<p>The runs were made with {html.escape(versions)}. This page was made with hurl {__version__}.</p>"
+    )

@@ -1,0 +1,193 @@
+"""Pictures of a report as PNG and SVG files; the page draws the same data."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from hurl.files import write_whole
+from hurl.reports.report import Report, Section
+from hurl.reports.statistics import Curve, Estimate
+
+__all__ = ["SCORE_TITLES", "Look", "looks_of", "ratios_of", "write_pictures"]
+
+# Okabe and Ito's colours, which people with any colour vision tell apart, without the yellow that is faint on white.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
+# Lengths of dash and gap, in points: they tell curves apart from the ninth on, where the colours begin again.
+DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 2), (6, 2, 2, 2))
+SCORE_TITLES = {
+    "iqm": "interquartile mean",
+    "median": "median",
+    "mean": "mean",
+    "optimality_gap": "optimality gap (lower is better)",
+    "improvement": "P(better than baseline)",
+}
+SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "hurl",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a variant is drawn, in all pictures."""
+
+    color: str
+    dashes: tuple[float, ...]
+
+
+def looks_of(report: Report) -> dict[str, Look]:
+    """Return the look of each variant."""
+    return {
+        name: Look(COLORS[index % len(COLORS)], DASHES[index // len(COLORS) % len(DASHES)])
+        for index, name in enumerate(report.variants)
+    }
+
+
+def ratios_of(section: Section) -> tuple[str, float, list[tuple[str, Estimate]]]:
+    """Return what the AUCs of an environment are compared by, its neutral value, and each variant's.
+
+    Ratios to the baseline, or differences where the baseline's AUC is not positive.
+    """
+    others = [summary for summary in section.summaries if summary.variant != section.baseline]
+    if all(summary.ratio is not None for summary in section.summaries):
+        return f"AUC / {section.baseline}", 1.0, [(s.variant, s.ratio) for s in others if s.ratio is not None]
+    return f"AUC − {section.baseline}", 0.0, [(s.variant, s.difference) for s in others]
+
+
+def write_pictures(report: Report, out: Path) -> None:
+    """Draw the pictures of a report: learning curves, guidance and AUC of each environment, and the scores."""
+    looks = looks_of(report)
+    with mpl.rc_context(SETTINGS):
+        for section in report.sections:
+            _save(_draw_returns(section, looks), out / f"{section.slug}-return")
+            _save(_draw_guidance(section, looks), out / f"{section.slug}-guidance")
+            if len(section.summaries) > 1:
+                _save(_draw_ratios(section, looks), out / f"{section.slug}-auc")
+        if report.scores:
+            _save(_draw_scores(report, looks), out / "scores")
+
+
+def _save(figure: Figure, file: Path) -> None:
+    for ending, metadata in (("png", {}), ("svg", {"Date": None})):
+        content = io.BytesIO()
+        figure.savefig(content, format=ending, dpi=130, metadata=metadata)
+        write_whole(file.with_name(f"{file.name}.{ending}"), content.getvalue())
+
+
+def _named_curves(section: Section, looks: dict[str, Look]) -> Iterator[tuple[str, Curve, Look]]:
+    for variant, curve in zip(section.environment.variants, section.curves, strict=True):
+        yield variant.name, curve, looks[variant.name]
+
+
+def _draw_returns(section: Section, looks: dict[str, Look]) -> Figure:
+    figure = Figure(figsize=(7.6, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    for name, curve, look in _named_curves(section, looks):
+        low, middle, high = curve.returns
+        label = f"{name} ({int(curve.seeds.max())})"
+        _draw_curve(axes, curve.steps, (middle, low, high), look, label)
+    axes.set(title=section.environment.name, ylabel="evaluation return")
+    _finish(figure, axes)
+    return figure
+
+
+def _draw_guidance(section: Section, looks: dict[str, Look]) -> Figure:
+    figure = Figure(figsize=(12.0, 3.8), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    for name, curve, look in _named_curves(section, looks):
+        _draw_curve(left, curve.steps, (curve.lambda_,), look, name)
+        _draw_curve(middle, curve.steps, (curve.discount,), look, name)
+        _draw_curve(right, curve.steps, (curve.h_mean, curve.h_min, curve.h_max), look, name)
+    left.set(title="λ", ylabel="λ")
+    middle.set(title="discount λγ", ylabel="discount")
+    right.set(title="h: mean, minimum to maximum", ylabel="h")
+    figure.suptitle(section.environment.name)
+    for axes in (left, middle, right):
+        _decorate(axes)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside right center", frameon=False)
+    return figure
+
+
+def _draw_curve(axes: Any, steps: Any, values: Sequence[Any], look: Look, label: str) -> None:
+    """Draw a line, with a band where a lower and an upper limit are given; a single point is a level."""
+    middle, *band = values
+    style = {"color": look.color, "dashes": look.dashes or (None, None), "label": label, "linewidth": 1.8}
+    if len(steps) == 1:
+        if np.isfinite(middle[0]):
+            axes.axhline(middle[0], **style)
+            if band:
+                axes.axhspan(*(limit[0] for limit in band), color=look.color, alpha=0.15, linewidth=0)
+        return
+    axes.plot(steps, middle, **style)
+    if band:
+        axes.fill_between(steps, *band, color=look.color, alpha=0.15, linewidth=0)
+
+
+def _finish(figure: Figure, axes: Any) -> None:
+    _decorate(axes)
+    axes.set_ylabel(f"{axes.get_ylabel()} (25th, 50th, 75th percentile)", fontsize=9)
+    figure.legend(loc="outside right center", frameon=False, title="variant (seeds)")
+
+
+def _decorate(axes: Any) -> None:
+    axes.set_xlabel("environment steps")
+    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(6))
+    axes.grid(alpha=0.25)
+
+
+def _short(value: float) -> str:
+    """Write a number of steps: 250k, 1.5M."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
+
+
+def _draw_ratios(section: Section, looks: dict[str, Look]) -> Figure:
+    title, neutral, rows = ratios_of(section)
+    figure = Figure(figsize=(6.4, 1.4 + 0.36 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    _draw_intervals(axes, rows, looks)
+    axes.axvline(neutral, color="0.4", linewidth=1, linestyle=":")
+    axes.set(title=f"{section.environment.name}: {title}", xlabel=f"{title}, 95 % bootstrap interval")
+    return figure
+
+
+def _draw_scores(report: Report, looks: dict[str, Look]) -> Figure:
+    figure = Figure(figsize=(14.0, 1.5 + 0.36 * len(report.scores)), layout="constrained")
+    for axes, (score, title) in zip(figure.subplots(1, len(SCORE_TITLES)), SCORE_TITLES.items(), strict=True):
+        rows = [(row.variant, value) for row in report.scores if (value := getattr(row, score)) is not None]
+        _draw_intervals(axes, rows, looks)
+        axes.set_title(title, fontsize=9)
+        if score == "improvement":
+            axes.axvline(0.5, color="0.4", linewidth=1, linestyle=":")
+    figure.suptitle("scores over environments, 95 % bootstrap intervals")
+    return figure
+
+
+def _draw_intervals(axes: Any, rows: Sequence[tuple[str, Estimate]], looks: dict[str, Look]) -> None:
+    for place, (name, estimate) in enumerate(rows):
+        color = looks[name].color
+        if estimate.low is not None and estimate.high is not None:
+            axes.plot(
+                (estimate.low, estimate.high),
+                (place, place),
+                color=color,
+                linewidth=7,
+                alpha=0.35,
+                solid_capstyle="butt",
+            )
+        axes.plot(estimate.value, place, "o", color=color)
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
+    axes.grid(axis="x", alpha=0.25)

@@ -1,0 +1,358 @@
+"""What runs amount to: percentiles over seeds, areas under curves, and bootstrap intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hurl.reports.collect import Environment, Floats, Run, Variant
+
+__all__ = [
+    "LAST_ITERATIONS",
+    "AggregateScores",
+    "Curve",
+    "Estimate",
+    "Summary",
+    "aggregate",
+    "area",
+    "bootstrap",
+    "curve_of",
+    "default_threshold",
+    "final_return",
+    "probability_of_improvement",
+    "summarize",
+]
+
+LAST_ITERATIONS = 5
+RESAMPLES = 10_000
+RLIABLE_RESAMPLES = 2_000
+CONFIDENCE = 0.95
+PERCENTILES = (25, 50, 75)
+# Between the lowest first evaluation and the best final return, where learning counts as done.
+THRESHOLD_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its bootstrap interval; with one seed there is no interval."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is drawn of a variant, one entry an iteration; percentiles are over the seeds that have reached it.
+
+    :param returns: the 25th, 50th and 75th percentile of the evaluation return, shape (3, iterations)
+    """
+
+    iterations: Floats
+    steps: Floats
+    seconds: Floats
+    seeds: Floats
+    returns: Floats
+    lambda_: Floats
+    discount: Floats
+    h_mean: Floats
+    h_min: Floats
+    h_max: Floats
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A variant's row in the table of its environment.
+
+    :param seeds: runs that have gone as far as the longest, which the numbers are of
+    :param unfinished: runs that have not
+    :param planned: the iterations that its configuration asks for
+    :param samples: median over seeds of the environment steps until the threshold; None where half of them never do
+    :param ratio: of its AUC to the baseline's, over the iterations that both have; None where the baseline's is not
+        positive, for then a ratio says nothing
+    :param difference: of its AUC to the baseline's, over the same iterations
+    """
+
+    variant: str
+    seeds: int
+    unfinished: int
+    iterations: int
+    planned: int
+    auc: Estimate
+    final: Estimate
+    samples: float | None
+    reached: int
+    ratio: Estimate | None
+    difference: Estimate
+
+
+@dataclass(frozen=True)
+class AggregateScores:
+    """Scores of a variant over environments, by rliable.
+
+    :param seeds: of each environment, the smallest number among them
+    """
+
+    variant: str
+    environments: Sequence[str]
+    seeds: int
+    iqm: Estimate
+    median: Estimate
+    mean: Estimate
+    optimality_gap: Estimate
+    improvement: Estimate | None
+
+
+def area(run: Run, iterations: int) -> float:
+    """Return the area under the curve, AUC = 1/N Σ_{n=1..N} return_n; that of a cloned policy is its return."""
+    if run.iterations == 0:
+        return float(run.column_with_start("return_mean")[0])
+    return float(run.column("return_mean")[:iterations].mean())
+
+
+def final_return(run: Run) -> float:
+    """Return the mean evaluation return of the last 5 iterations: one evaluation of 10 episodes is a noisy number."""
+    returns = run.column("return_mean") if run.iterations else run.column_with_start("return_mean")
+    return float(returns[-LAST_ITERATIONS:].mean())
+
+
+def curve_of(variant: Variant) -> Curve:
+    """Return the percentiles over seeds of what the runs of a variant did."""
+
+    def over_seeds(column: str) -> Floats:
+        return _padded([run.column_with_start(column) for run in runs], length)
+
+    runs = variant.runs
+    guidance = np.nan if variant.is_cloning else 1.0  # a policy that never trains has no λ
+    length = max(len(run.values) for run in runs)
+    returns = over_seeds("return_mean")
+    return Curve(
+        iterations=_median(over_seeds("iteration")),
+        steps=_median(over_seeds("steps")),
+        seconds=_median(_padded([run.seconds for run in runs], length)),
+        seeds=np.sum(~np.isnan(over_seeds("iteration")), axis=0).astype(np.float64),
+        returns=np.array([_percentile(returns, percentile) for percentile in PERCENTILES]),
+        lambda_=guidance * _median(over_seeds("lambda")),
+        discount=guidance * _median(over_seeds("discount")),
+        h_mean=_median(over_seeds("h_mean")),
+        h_min=_median(over_seeds("h_min")),
+        h_max=_median(over_seeds("h_max")),
+    )
+
+
+def _padded(columns: Sequence[Floats], length: int) -> Floats:
+    """Put columns of different lengths into one array, shape (runs, length), NaN where a run ends before."""
+    table = np.full((len(columns), length), np.nan)
+    for row, column in zip(table, columns, strict=True):
+        row[: len(column)] = column
+    return table
+
+
+def _median(table: Floats) -> Floats:
+    return _percentile(table, 50)
+
+
+def _percentile(table: Floats, percentile: float) -> Floats:
+    """Return a percentile over the runs that have a number; NaN where none has."""
+    numbers = ~np.isnan(table)
+    whole, some = numbers.all(axis=0), numbers.any(axis=0)
+    result = np.full(table.shape[1], np.nan)
+    result[whole] = np.percentile(table[:, whole], percentile, axis=0)
+    for column in np.flatnonzero(some & ~whole):  # few: NumPy's own percentile of arrays with NaN is slow
+        result[column] = np.percentile(table[numbers[:, column], column], percentile)
+    return result
+
+
+def bootstrap(statistic: Callable[..., Floats], *samples: Floats, seed: int = 0) -> Estimate:
+    """Return a statistic of means with its 95 % percentile interval, the seeds of each sample resampled independently.
+
+    :param statistic: of the means of the samples, each of them a number or an array of resampled ones
+    :param samples: a number for each seed, shape (seeds,)
+    """
+    value = float(statistic(*(sample.mean() for sample in samples)))
+    if min(len(sample) for sample in samples) < 2:
+        return Estimate(value)
+    generator = np.random.default_rng(seed)
+    means = [sample[generator.integers(len(sample), size=(RESAMPLES, len(sample)))].mean(axis=1) for sample in samples]
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(statistic(*means), (tail, 100 - tail))
+    return Estimate(value, float(low), float(high))
+
+
+def default_threshold(environment: Environment) -> float:
+    """Return low + 0.8 (high − low): low the lowest median first evaluation, high the best median final return.
+
+    A share of the final return alone would mean nothing where returns are negative.
+    """
+    first = [np.median([run.column_with_start("return_mean")[0] for run in v.runs]) for v in environment.variants]
+    final = [np.median([final_return(run) for run in v.finished]) for v in environment.variants]
+    low, high = float(min(first)), float(max(final))
+    return low + THRESHOLD_SHARE * (high - low)
+
+
+def summarize(environment: Environment, baseline: str, threshold: float) -> list[Summary]:
+    """Return a row for each variant of an environment."""
+    against = environment.variant(baseline)
+    return [_summary(variant, against, threshold) for variant in environment.variants]
+
+
+def _summary(variant: Variant, baseline: Variant, threshold: float) -> Summary:
+    runs = variant.finished
+    samples = np.array([_samples_to(run, threshold) for run in runs])
+    median = float(np.median(samples))
+    ours, theirs = _common_areas(variant, baseline)
+    itself = variant is baseline
+    difference = Estimate(0.0) if itself else bootstrap(lambda x, y: x - y, ours, theirs)
+    positive = bool(theirs.min() > 0)
+    ratio = Estimate(1.0) if itself else bootstrap(lambda x, y: x / y, ours, theirs) if positive else None
+    return Summary(
+        variant=variant.name,
+        seeds=len(runs),
+        unfinished=len(variant.runs) - len(runs),
+        iterations=variant.iterations,
+        planned=max(run.config.iterations for run in runs),
+        auc=bootstrap(_itself, np.array([area(run, variant.iterations) for run in runs])),
+        final=bootstrap(_itself, np.array([final_return(run) for run in runs])),
+        samples=median if np.isfinite(median) else None,
+        reached=int(np.isfinite(samples).sum()),
+        ratio=ratio if positive else None,
+        difference=difference,
+    )
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _samples_to(run: Run, threshold: float) -> float:
+    """Return the environment steps of the first evaluation that reaches the threshold, or infinity."""
+    reached = run.column_with_start("return_mean") >= threshold
+    return float(run.column_with_start("steps")[reached.argmax()]) if reached.any() else float("inf")
+
+
+def _common_areas(variant: Variant, baseline: Variant) -> tuple[Floats, Floats]:
+    """Return the AUC of each seed of both, over the iterations that both have."""
+    lengths = [one.iterations for one in (variant, baseline) if not one.is_cloning]
+    iterations = min(lengths, default=0)
+    return _areas(variant, iterations), _areas(baseline, iterations)
+
+
+def _areas(variant: Variant, iterations: int) -> Floats:
+    runs = variant.runs if variant.is_cloning else variant.reaching(iterations)
+    return np.array([area(run, iterations) for run in runs])
+
+
+def aggregate(environments: Sequence[Environment], baselines: Sequence[str]) -> tuple[list[AggregateScores], list[str]]:
+    """Return scores over environments by rliable, a row for each variant with two seeds or more, and remarks.
+
+    A run's score is (AUC − low)/(high − low), low and high being the lowest and the highest AUC of a run in that
+    environment, so that 0 is the worst run there and 1 the best. AUCs are over the iterations that all variants have.
+
+    :param baselines: the baseline's name in each environment
+    """
+    remarks: list[str] = []
+    scores = [_scores(environment, remarks) for environment in environments]
+    names = sorted({name for found in scores for name in found})
+    rows = []
+    for name in names:
+        tasks = [index for index, found in enumerate(scores) if name in found]
+        against = [index for index in tasks if baselines[index] in scores[index] and baselines[index] != name]
+        matrix = _matrix([scores[index][name] for index in tasks])
+        improvement = None
+        if against:
+            improvement = _improvement(
+                _matrix([scores[index][name] for index in against]),
+                _matrix([scores[index][baselines[index]] for index in against]),
+            )
+        rows.append(
+            AggregateScores(
+                variant=name,
+                environments=[environments[index].name for index in tasks],
+                seeds=len(matrix),
+                **_aggregates(matrix),
+                improvement=improvement,
+            )
+        )
+    return rows, remarks
+
+
+def _scores(environment: Environment, remarks: list[str]) -> dict[str, Floats]:
+    """Return the normalised AUC of each seed, for the variants that have two or more."""
+    longest = max(variant.iterations for variant in environment.variants)
+    # A variant that has only begun would cut all others down to its own few iterations.
+    long_enough = [v for v in environment.variants if v.is_cloning or v.iterations >= longest / 2]
+    iterations = min((v.iterations for v in long_enough if not v.is_cloning), default=0)
+    areas = {variant.name: _areas(variant, iterations) for variant in long_enough}
+    for variant in environment.variants:
+        if variant not in long_enough:
+            remarks.append(
+                f"{environment.name}: {variant.name} is left out of the scores, it has {variant.iterations} "
+                f"iterations where others have {longest}"
+            )
+        elif len(areas[variant.name]) < 2:
+            remarks.append(f"{environment.name}: {variant.name} has one seed, no score without two")
+    areas = {name: values for name, values in areas.items() if len(values) > 1}
+    if not areas:
+        return {}
+    everything = np.concatenate(list(areas.values()))
+    low, high = everything.min(), everything.max()
+    if low == high:
+        remarks.append(f"{environment.name}: all runs have the same AUC, there is nothing to score")
+        return {}
+    remarks.append(f"{environment.name}: AUC over iterations 1 to {iterations}, 0 is {low:.5g} and 1 is {high:.5g}")
+    return {name: (values - low) / (high - low) for name, values in areas.items()}
+
+
+def _matrix(columns: Sequence[Floats]) -> Floats:
+    """Return scores of shape (seeds, environments), as many seeds as all of the environments have."""
+    seeds = min(len(column) for column in columns)
+    return np.stack([column[:seeds] for column in columns], axis=1)
+
+
+def _aggregates(scores: Floats) -> dict[str, Estimate]:
+    """Return the interquartile mean, median, mean and optimality gap."""
+    from rliable import metrics
+
+    functions = {
+        "iqm": metrics.aggregate_iqm,
+        "median": metrics.aggregate_median,
+        "mean": metrics.aggregate_mean,
+        "optimality_gap": metrics.aggregate_optimality_gap,
+    }
+    estimates = _intervals(scores, lambda x: np.array([function(x) for function in functions.values()]))
+    return dict(zip(functions, estimates, strict=True))
+
+
+def _improvement(ours: Floats, theirs: Floats) -> Estimate:
+    return _intervals((ours, theirs), lambda x, y: np.array([probability_of_improvement(x, y)]))[0]
+
+
+def probability_of_improvement(ours: Floats, theirs: Floats) -> float:
+    """Return P(X > Y) + P(X = Y)/2 for runs X of ours and Y of theirs, the mean over environments.
+
+    This is rliable's probability of improvement, U/(n m) with the Mann-Whitney statistic U, without the p-value that
+    takes scipy most of the time.
+    """
+    wins = np.sign(ours[:, None, :] - theirs[None, :, :])
+    return float(0.5 + 0.5 * wins.mean())
+
+
+def _intervals(scores: Floats | tuple[Floats, Floats], function: Callable[..., Floats]) -> list[Estimate]:
+    from rliable import library
+
+    # rliable draws from NumPy's global generator, whatever random_state it is given.
+    state = np.random.get_state()  # noqa: NPY002
+    np.random.seed(0)  # noqa: NPY002
+    try:
+        values, limits = library.get_interval_estimates(
+            {"scores": scores}, function, reps=RLIABLE_RESAMPLES, confidence_interval_size=CONFIDENCE
+        )
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+    return [
+        Estimate(float(value), float(low), float(high))
+        for value, low, high in zip(values["scores"], *limits["scores"], strict=True)
+    ]

@@ -1,0 +1,170 @@
+"""Tables of a report: what they say, and their CSV files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hurl.files import write_whole
+from hurl.reports.report import Report, Section
+from hurl.reports.statistics import LAST_ITERATIONS, AggregateScores, Estimate, Summary
+
+__all__ = ["TextTable", "scores_table", "summary_table", "write_tables"]
+
+NOTHING = "—"
+SCORES = ("iqm", "median", "mean", "optimality_gap", "improvement")
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table for people: the first column is on the left, numbers on the right."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def summary_table(section: Section) -> TextTable:
+    """Return the table of an environment."""
+    headings = (
+        "variant",
+        "seeds",
+        "iterations",
+        "AUC",
+        f"final return (last {LAST_ITERATIONS})",
+        f"steps to {section.threshold:,.5g}",
+        f"AUC / {section.baseline}",
+        f"AUC − {section.baseline}",
+    )
+    return TextTable(headings, [_summary_row(summary, section.baseline) for summary in section.summaries])
+
+
+def _summary_row(summary: Summary, baseline: str) -> list[str]:
+    seeds = str(summary.seeds) + (f" of {summary.seeds + summary.unfinished}" if summary.unfinished else "")
+    reached = f" ({summary.reached} of {summary.seeds})" if summary.reached < summary.seeds else ""
+    itself = summary.variant == baseline
+    return [
+        summary.variant,
+        seeds,
+        str(summary.iterations) + (f" of {summary.planned}" if summary.iterations < summary.planned else ""),
+        show(summary.auc, _form(summary.auc)),
+        show(summary.final, _form(summary.final)),
+        ("never" if summary.samples is None else f"{summary.samples:,.0f}") + reached,
+        "baseline" if itself else show(summary.ratio, ".2f"),
+        "baseline" if itself else show(summary.difference, f"+{_form(summary.difference)}"),
+    ]
+
+
+def _form(estimate: Estimate) -> str:
+    """Return the format of a return: tenths of large ones are noise."""
+    return ",.0f" if abs(estimate.value) >= 1_000 else ",.1f"
+
+
+def scores_table(scores: Sequence[AggregateScores]) -> TextTable:
+    """Return the table of scores over environments."""
+    headings = (
+        "variant",
+        "environments",
+        "seeds each",
+        "IQM",
+        "median",
+        "mean",
+        "optimality gap",
+        "P(better than baseline)",
+    )
+    rows = [
+        [
+            row.variant,
+            str(len(row.environments)),
+            str(row.seeds),
+            *(show(getattr(row, score), ".2f") for score in SCORES),
+        ]
+        for row in scores
+    ]
+    return TextTable(headings, rows)
+
+
+def show(estimate: Estimate | None, form: str) -> str:
+    """Write a number and its interval: `1.40 [1.21, 1.58]`."""
+    if estimate is None or not np.isfinite(estimate.value):
+        return NOTHING
+    text = format(estimate.value, form)
+    if estimate.low is None or estimate.high is None:
+        return text
+    return f"{text} [{format(estimate.low, form)}, {format(estimate.high, form)}]"
+
+
+def write_tables(report: Report, out: Path) -> None:
+    """Write the CSV files of a report: curves and table of each environment, and the scores."""
+    for section in report.sections:
+        _write(out / f"{section.slug}-curves.csv", *_curves(section))
+        _write(out / f"{section.slug}-table.csv", *_summaries(section))
+    _write(out / "scores.csv", *_scores(report.scores))
+
+
+def _curves(section: Section) -> tuple[list[str], Iterable[Sequence[object]]]:
+    headings = ["variant", "iteration", "steps", "seconds", "seeds", "return_25", "return_50", "return_75"]
+    headings += ["lambda", "discount", "h_mean", "h_min", "h_max"]
+
+    def rows() -> Iterable[Sequence[object]]:
+        for variant, curve in zip(section.environment.variants, section.curves, strict=True):
+            columns = [curve.iterations, curve.steps, curve.seconds, curve.seeds, *curve.returns]
+            columns += [curve.lambda_, curve.discount, curve.h_mean, curve.h_min, curve.h_max]
+            for values in zip(*(column.tolist() for column in columns), strict=True):
+                iteration, steps, seconds, seeds, *rest = values
+                yield variant.name, int(iteration), int(steps), round(seconds, 3), int(seeds), *rest
+
+    return headings, rows()
+
+
+def _summaries(section: Section) -> tuple[list[str], Iterable[Sequence[object]]]:
+    headings = ["variant", "seeds", "unfinished", "iterations"]
+    headings += _triple("auc") + _triple("final_return")
+    headings += ["threshold", "steps_to_threshold", "seeds_reaching_threshold", "baseline"]
+    headings += _triple("auc_ratio") + _triple("auc_difference")
+    rows = [
+        [
+            *(row.variant, row.seeds, row.unfinished, row.iterations),
+            *_values(row.auc),
+            *_values(row.final),
+            *(section.threshold, row.samples, row.reached, section.baseline),
+            *_values(row.ratio),
+            *_values(row.difference),
+        ]
+        for row in section.summaries
+    ]
+    return headings, rows
+
+
+def _scores(scores: Sequence[AggregateScores]) -> tuple[list[str], Iterable[Sequence[object]]]:
+    headings = ["variant", "environments", "seeds", *(name for score in SCORES for name in _triple(score))]
+    rows = [
+        [
+            row.variant,
+            " ".join(row.environments),
+            row.seeds,
+            *(value for score in SCORES for value in _values(getattr(row, score))),
+        ]
+        for row in scores
+    ]
+    return headings, rows
+
+
+def _triple(name: str) -> list[str]:
+    return [name, f"{name}_low", f"{name}_high"]
+
+
+def _values(estimate: Estimate | None) -> list[float | None]:
+    return [None] * 3 if estimate is None else [estimate.value, estimate.low, estimate.high]
+
+
+def _write(file: Path, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(headings)
+    writer.writerows(rows)
+    write_whole(file, text.getvalue().encode())

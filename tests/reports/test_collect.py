@@ -1,0 +1,131 @@
+from pathlib import Path
+
+import pytest
+
+from hurl.reports import ReportError, collect_runs
+
+from .conftest import WriteRun
+
+NOT_A_NUMBER = "4,4000,nan,1.0,6.0,8.0,50.0,0.9,0.45,nan,nan,nan,1.0,2.0,3.0\n"
+
+
+def names(folder: Path) -> dict[str, dict[str, int]]:
+    """Return the number of seeds by environment and variant."""
+    found = collect_runs([folder]).environments
+    return {e.name: {variant.name: len(variant.runs) for variant in e.variants} for e in found}
+
+
+def test_seeds_of_a_variant_are_grouped_and_environments_kept_apart(write_run: WriteRun, tmp_path: Path) -> None:
+    for seed in (0, 1, 10):
+        write_run(f"hopper/sac/seed-{seed}", [1.0], seed=seed)
+    write_run("hopper/hurl/seed-0", [1.0])
+    write_run("swimmer/sac/seed-0", [1.0], environment="Swimmer-v4")
+    assert names(tmp_path) == {"Hopper-v4": {"hurl": 1, "sac": 3}, "Swimmer-v4": {"sac": 1}}
+
+
+def test_seed_folders_may_differ_in_dataset_and_heuristic_folder(write_run: WriteRun, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        settings = [
+            f"warm_start.dataset=hopper/seed-{seed}-v0",
+            f"guidance.heuristic=heuristics/{seed}",
+            "guidance.schedule.lambda0=0.9",
+            f"threads={seed + 1}",
+        ]
+        write_run(f"hurl-mc/seed-{seed}", [1.0], seed=seed, settings=settings)
+    assert names(tmp_path) == {"Hopper-v4": {"hurl-mc": 2}}
+
+
+def test_seed_folders_that_differ_in_more_are_two_variants(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("sac/seed-0", [1.0])
+    write_run("sac/seed-1", [1.0], seed=1, settings=["gamma=0.5"])
+    collection = collect_runs([tmp_path])
+    assert [variant.name for variant in collection.environments[0].variants] == ["sac", "sac (2)"]
+    assert "differ in more than the seed" in collection.warnings[0]
+
+
+def test_other_folders_are_grouped_by_configuration(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("a", [1.0], seed=0)
+    write_run("b", [1.0], seed=1)
+    write_run("c", [1.0], seed=0, settings=["gamma=0.5"])
+    assert names(tmp_path) == {"Hopper-v4": {"a": 2, "c": 1}}
+
+
+def test_variants_of_one_name_are_told_apart_by_their_folders(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("monday/sac/seed-0", [1.0])
+    write_run("tuesday/sac/seed-0", [1.0], settings=["gamma=0.5"])
+    assert names(tmp_path) == {"Hopper-v4": {"monday/sac": 1, "tuesday/sac": 1}}
+
+
+def test_environment_options_make_another_environment(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("sac/seed-0", [1.0])
+    write_run("sac/seed-1", [1.0], seed=1, settings=["environment.options={frame_skip: 2}"])
+    assert list(names(tmp_path)) == ["Hopper-v4", 'Hopper-v4 {"frame_skip": 2}']
+
+
+def test_a_run_named_twice_counts_once(write_run: WriteRun, tmp_path: Path) -> None:
+    folder = write_run("sac/seed-0", [1.0])
+    assert len(collect_runs([tmp_path, folder, tmp_path / "runs"]).runs) == 1
+
+
+def test_a_copy_of_a_run_is_no_further_evidence(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("a", [1.0])
+    write_run("copy", [1.0])
+    collection = collect_runs([tmp_path])
+    assert len(collection.runs) == 1
+    assert "a run of the same seed" in collection.warnings[0]
+
+
+def test_runs_that_made_a_campaigns_data_are_no_variants(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("hopper/sac/seed-0", [1.0])
+    behaviour = write_run("shared/behaviour/hopper-sac", [1.0], settings=["gamma=0.5"])
+    assert names(tmp_path) == {"Hopper-v4": {"sac": 1}}
+    assert names(behaviour) == {"Hopper-v4": {"hopper-sac": 1}}
+
+
+@pytest.mark.parametrize(
+    "left", ["4,4000,7", "4,4000,7.0,1.0,6.0,8.0,50.0,0.9,0.45,nan,nan,nan,1.0,2.0,3", "x\n", NOT_A_NUMBER]
+)
+def test_a_metrics_file_is_read_up_to_the_damaged_line(write_run: WriteRun, tmp_path: Path, left: str) -> None:
+    damaged = write_run("sac/seed-0", [1.0, 2.0, 3.0]) / "metrics.csv"
+    damaged.write_text(damaged.read_text() + left)
+    write_run("sac/seed-1", [1.0, 2.0, 3.0, 4.0], seed=1)
+    collection = collect_runs([tmp_path])
+    assert [run.column("return_mean").tolist() for run in collection.runs] == [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]]
+    (warning,) = collection.warnings
+    assert str(damaged) in warning
+    assert "line 5" in warning
+
+
+def test_a_configuration_of_another_version_is_named_and_left_out(write_run: WriteRun, tmp_path: Path) -> None:
+    old = write_run("sac/seed-0", [1.0]) / "config.yaml"
+    old.write_text(old.read_text() + "gama: 0.9\n")
+    write_run("sac/seed-1", [2.0], seed=1)
+    collection = collect_runs([tmp_path])
+    assert [run.config.seed for run in collection.runs] == [1]
+    assert str(old) in collection.warnings[0]
+    assert "unknown key 'gama'; did you mean 'gamma'" in collection.warnings[0]
+
+
+def test_a_run_without_results_is_left_out(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("sac/seed-0", [])
+    (write_run("sac/seed-1", [1.0], seed=1) / "metrics.csv").unlink()
+    write_run("sac/seed-2", [1.0], seed=2)
+    collection = collect_runs([tmp_path])
+    assert [run.config.seed for run in collection.runs] == [2]
+    assert len(collection.warnings) == 2
+
+
+def test_folders_without_runs_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"no run to report in .*: name folders that hold runs"):
+        collect_runs([tmp_path])
+    with pytest.raises(ReportError, match="there is no folder 'nowhere'"):
+        collect_runs([Path("nowhere")])
+
+
+def test_a_cloned_policy_is_row_zero(write_run: WriteRun) -> None:
+    trained = write_run("sac-bc/seed-0", [5.0, 6.0, 7.0], start=0, settings=["warm_start.dataset=a/b-v0"])
+    (run,) = collect_runs([trained]).runs
+    assert run.iterations == 2
+    assert run.column("return_mean").tolist() == [6.0, 7.0]
+    assert run.column_with_start("return_mean").tolist() == [5.0, 6.0, 7.0]
+    assert run.seconds.tolist() == [6.0, 12.0, 18.0]

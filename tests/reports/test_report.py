@@ -1,0 +1,118 @@
+import csv
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from hurl.cli import app
+from hurl.reports import ReportError, collect_runs, compute_report, write_report
+
+from .conftest import WriteRun
+
+
+@pytest.fixture
+def runs(write_run: WriteRun, tmp_path: Path) -> Path:
+    for seed in (0, 1):
+        write_run(f"hopper/sac/seed-{seed}", [10.0 + seed, 20.0], seed=seed)
+        write_run(f"hopper/hurl/seed-{seed}", [30.0, 40.0 + seed], seed=seed, h=1.0)
+    write_run("swimmer/sac/seed-0", [1.0, 2.0], environment="Swimmer-v4")
+    return tmp_path / "runs"
+
+
+def read_csv(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_pictures_and_tables_are_beside_the_page(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    write_report(compute_report(collect_runs([runs])), out)
+    pictures = {"hopper-v4-return", "hopper-v4-guidance", "hopper-v4-auc", "swimmer-v4-return", "swimmer-v4-guidance"}
+    pictures |= {"scores"}
+    assert {file.stem for file in out.glob("*.png")} == pictures == {file.stem for file in out.glob("*.svg")}
+    for file in out.glob("*.png"):
+        with Image.open(file) as picture:
+            assert len(picture.convert("RGB").getcolors(2**20) or ()) > 10
+    assert "hurl (2)" in "".join(ElementTree.parse(out / "hopper-v4-return.svg").getroot().itertext())
+    links = set(re.findall(r'href="([^"]+\.(?:svg|png|csv))"', (out / "report.html").read_text("utf-8")))
+    assert links
+    assert all((out / link).is_file() for link in links)
+
+
+def test_csv_files_have_the_numbers_of_the_page(runs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    write_report(compute_report(collect_runs([runs])), out)
+    rows = {row["variant"]: row for row in read_csv(out / "hopper-v4-table.csv")}
+    assert float(rows["hurl"]["auc"]) == 35.25
+    assert float(rows["hurl"]["auc_ratio"]) == pytest.approx(35.25 / 15.25)
+    assert float(rows["hurl"]["auc_low"]) == 35.0
+    curves = [row for row in read_csv(out / "hopper-v4-curves.csv") if row["variant"] == "hurl"]
+    assert [float(row["return_50"]) for row in curves] == [30.0, 40.5]
+    page = (out / "report.html").read_text("utf-8")
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    assert data["environments"][0]["variants"][0]["y"]["return"]["middle"] == [30.0, 40.5]
+    assert "2.31 [2.26, 2.37]" in page
+    assert {row["variant"] for row in read_csv(out / "scores.csv")} == {"hurl", "sac"}
+
+
+def test_names_cannot_break_the_page(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("<b>&x/seed-0", [1.0])
+    write_report(compute_report(collect_runs([tmp_path])), tmp_path / "report")
+    page = (tmp_path / "report" / "report.html").read_text("utf-8")
+    assert "<b>" not in page
+
+
+def test_the_baseline_is_the_one_wanted_or_the_usual(runs: Path, write_run: WriteRun) -> None:
+    def baselines(wanted: str | None) -> list[str]:
+        return [section.baseline for section in compute_report(collect_runs([runs]), baseline=wanted).sections]
+
+    assert baselines(None) == ["sac", "sac"]
+    assert baselines("hurl") == ["hurl", "sac"]
+    write_run("hopper/sac-bc/seed-0", [1.0])
+    assert baselines(None) == ["sac-bc", "sac"]
+    with pytest.raises(ReportError, match=r"no variant 'hurk' to be the baseline; did you mean 'hurl'"):
+        baselines("hurk")
+
+
+def run_command(*arguments: object) -> tuple[object, str]:
+    result = CliRunner().invoke(app, ["report", *map(str, arguments)])
+    return result.exception, result.output
+
+
+def test_the_command_reports_the_rest_and_tells_what_it_left_out(runs: Path, tmp_path: Path) -> None:
+    damaged = runs / "hopper/sac/seed-1/metrics.csv"
+    damaged.write_bytes(damaged.read_bytes()[:-5])
+    error, output = run_command(runs, "--out", tmp_path / "out", "--threshold", "Hopper-v4=35")
+    assert error is None
+    assert f"warning: {damaged} is damaged in line 3" in output
+    assert "Swimmer-v4" in output
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "is damaged in line 3" in page
+    assert "steps to 35" in page
+    assert "5 runs in 2 environments" in page
+
+
+def test_bad_thresholds_are_told(runs: Path, tmp_path: Path) -> None:
+    for text, message in (
+        ("3", "does not say which of Hopper-v4, Swimmer-v4"),
+        ("Hoper-v4=3", "did you mean 'Hopper-v4'"),
+        ("Hopper-v4=much", "not of the form"),
+    ):
+        error, _ = run_command(runs, "--out", tmp_path / "out", "--threshold", text)
+        assert isinstance(error, ValueError)
+        assert message in str(error)
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_seed_says_so_in_place_of_scores(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("sac/seed-0", [1.0, 2.0])
+    error, output = run_command(tmp_path / "runs", "--out", tmp_path / "out")
+    assert error is None
+    assert "No variant has two seeds or more" in output
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "No variant has two seeds or more" in page
+    assert "One seed, so no interval: sac" in page
