@@ -45,7 +45,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name in {"data", "diagnosis", "envs", "experiments", "heuristics", "sb3", "tabular"}:
+    if name in {"data", "diagnosis", "envs", "experiments", "heuristics", "rllib", "sb3", "tabular"}:
         return import_module(f"hurl.{name}")
     raise AttributeError(f"module 'hurl' has no attribute {name!r}")
 

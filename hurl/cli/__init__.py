@@ -6,10 +6,10 @@ import sys
 import traceback
 from pathlib import Path
 
-from hurl.cli import campaign, chain, collect, diagnose, fit, report, runs
+from hurl.cli import campaign, chain, collect, diagnose, fit, presets, report, reproduce, runs, tune
 from hurl.cli.app import app, report_error
 
-__all__ = ["campaign", "chain", "collect", "diagnose", "fit", "main", "report", "runs"]
+__all__ = ["campaign", "chain", "collect", "diagnose", "fit", "main", "presets", "report", "reproduce", "runs", "tune"]
 
 
 def main() -> None:

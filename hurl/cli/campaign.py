@@ -9,9 +9,9 @@ import typer
 
 from hurl.cli.app import Debug, app, console, interruptible
 from hurl.cli.progress import CampaignTable
+from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
 from hurl.experiments.campaign import parse_seeds, plan_campaign
 from hurl.experiments.config import preset_names
-from hurl.experiments.tasks import run_tasks
 
 
 @app.command(epilog="Example:  hurl campaign hopper --variants sac-bc,hurl-mc --seeds 0-2 --jobs 2")
@@ -19,8 +19,9 @@ def campaign(
     preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset, without a variant (see `hurl presets`).")],
     variants: Annotated[str | None, typer.Option(help="Some of its variants, with commas (all by default).")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0-4 or 0,2,5.")] = "0-4",
-    jobs: Annotated[int, typer.Option(min=1, help="Steps at a time, a core or more each.")] = 2,
-    iterations: Annotated[int | None, typer.Option(min=1, help="Short for --set iterations=N.")] = None,
+    jobs: Jobs = None,
+    ray: Ray = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Iterations of the runs that train.")] = None,
     out: Annotated[Path, typer.Option(help="The campaign's folder.")] = Path("campaigns"),
     settings: Annotated[
         list[str] | None,
@@ -32,10 +33,10 @@ def campaign(
 
     The same command carries on where a stopped one left off.
     """
+    at_a_time = count_jobs(jobs, ray)
     names = [name.split("/")[1] for name in preset_names() if name.startswith(f"{preset}/")]
     chosen = names if variants is None else [name.strip() for name in variants.split(",")]
-    changes = [*(settings or []), *([] if iterations is None else [f"iterations={iterations}"])]
-    plan = plan_campaign(preset, chosen, parse_seeds(seeds), out, changes)
+    plan = plan_campaign(preset, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations)
     with CampaignTable(plan) as table, interruptible():
-        run_tasks(plan.tasks, jobs, table.show)
+        run_steps(plan.tasks, table.show, jobs=at_a_time, ray=ray, root=out)
     console.print(f"Done: {len(plan.runs)} runs in [bold]{out / preset}[/bold]", soft_wrap=True)

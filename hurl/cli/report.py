@@ -13,7 +13,7 @@ from rich.table import Table
 from hurl.cli.app import Debug, app, console
 
 if TYPE_CHECKING:
-    from hurl.reports.report import Section
+    from hurl.reports.report import Report, Section
     from hurl.reports.tables import TextTable
 
 
@@ -34,7 +34,6 @@ def report(
 ) -> None:
     """Report on runs: curves and statistics over seeds, in a page that opens offline, with PNG, SVG and CSV."""
     from hurl.reports import collect_runs, compute_report, write_report
-    from hurl.reports.tables import scores_table, summary_table
 
     with console.status("reading runs") as status:
         collection = collect_runs(folders)
@@ -47,12 +46,19 @@ def report(
             command=shlex.join(["hurl", *sys.argv[1:]]),
         )
         write_report(result, out)
-    for warning in result.warnings:
+    print_report(result, out)
+
+
+def print_report(report: Report, out: Path) -> None:
+    """Print the tables of a report that was written into a folder."""
+    from hurl.reports.tables import scores_table, summary_table
+
+    for warning in report.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    for section in result.sections:
+    for section in report.sections:
         _print(section.environment.name, summary_table(section), leave_out={"iterations", _less_telling(section)})
-    if result.scores:
-        _print("Scores over environments", scores_table(result.scores), leave_out={"median", "mean"})
+    if report.scores:
+        _print("Scores over environments", scores_table(report.scores), leave_out={"median", "mean"})
     else:
         console.print("No variant has two seeds or more, so there are no scores over environments.")
     console.print(f"Report: [bold]{out / 'report.html'}[/bold], pictures and tables beside it", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`hurl train`, `hurl evaluate`, `hurl demo` and `hurl presets`."""
+"""`hurl train`, `hurl evaluate` and `hurl demo`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from hurl.cli.app import Debug, app, console, interruptible
 from hurl.cli.progress import CampaignTable, RunProgress
 from hurl.experiments.campaign import plan_preparation
-from hurl.experiments.config import load_config, preset_description, preset_names
+from hurl.experiments.config import load_config
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import run_tasks
 
@@ -112,10 +112,3 @@ def demo(
         table.add_row(result.label, *(f"{value:.1f}" for value in values))
     console.print(table)
     console.print(f"Picture: [bold]{picture}[/bold]", soft_wrap=True)
-
-
-@app.command(epilog="Example:  hurl presets")
-def presets() -> None:
-    """List the presets that `hurl train` knows."""
-    for name in preset_names():
-        console.print(f"[bold]{name:<22}[/bold] {preset_description(name)}", highlight=False)

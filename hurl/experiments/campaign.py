@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from hurl.experiments.tasks import Task
 from hurl.files import write_whole
 from hurl.names import nearest
 
-__all__ = ["Campaign", "CampaignRun", "parse_seeds", "plan_campaign", "plan_preparation"]
+__all__ = ["Campaign", "CampaignRun", "parse_seeds", "plan_campaign", "plan_preparation", "plan_runs"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,13 @@ class Campaign:
 
 
 def plan_campaign(
-    preset: str, variants: Sequence[str], seeds: Sequence[int], out: Path, settings: Sequence[str] = ()
+    preset: str,
+    variants: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+    settings: Sequence[str] = (),
+    *,
+    iterations: int | None = None,
 ) -> Campaign:
     """Return the steps of a campaign. Seeds come one after the other, so that each is complete as early as can be.
 
@@ -59,15 +65,25 @@ def plan_campaign(
     :param variants: some of the preset's
     :param out: the folder of the campaign
     :param settings: `key=value` each, for all runs
+    :param iterations: of the runs that train; None means the preset's
     """
     _check_variants(preset, variants)
     planner = _Planner(out.resolve())
-    runs = []
     for seed in seeds:
         for variant in variants:
             config = load_config(f"{preset}/{variant}", [*settings, f"seed={seed}"])
-            runs.append(planner.add_run(preset, variant, seed, config))
-    return Campaign(tuple(planner.tasks.values()), tuple(runs))
+            if iterations is not None and config.iterations > 0:
+                config = config.model_copy(update={"iterations": iterations})
+            planner.add_run(preset, variant, config)
+    return planner.plan
+
+
+def plan_runs(runs: Iterable[tuple[str, str, RunConfig]], out: Path) -> Campaign:
+    """Return the steps of runs of several presets, what they share once: preset, variant and configuration of each."""
+    planner = _Planner(out.resolve())
+    for preset, variant, config in runs:
+        planner.add_run(preset, variant, config)
+    return planner.plan
 
 
 def plan_preparation(config: RunConfig, out: Path) -> tuple[Campaign, RunConfig]:
@@ -77,7 +93,7 @@ def plan_preparation(config: RunConfig, out: Path) -> tuple[Campaign, RunConfig]
     """
     planner = _Planner(out.resolve())
     config, _ = planner.prepare(config)
-    return Campaign(tuple(planner.tasks.values()), ()), config
+    return planner.plan, config
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -100,17 +116,23 @@ class _Planner:
         self.out = out
         self.shared = out / "shared"
         self.tasks: dict[str, Task] = {}
+        self.runs: list[CampaignRun] = []
 
-    def add_run(self, preset: str, variant: str, seed: int, config: RunConfig) -> CampaignRun:
+    @property
+    def plan(self) -> Campaign:
+        """What was added."""
+        return Campaign(tuple(self.tasks.values()), tuple(self.runs))
+
+    def add_run(self, preset: str, variant: str, config: RunConfig) -> None:
         """Add a run, and before it what it is made from."""
-        name = f"{preset}/{variant}/seed-{seed}"
+        name = f"{preset}/{variant}/seed-{config.seed}"
         config, needs = self.prepare(config)
         file = self.out / "configs" / f"{name.replace('/', '-')}.yaml"
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, config.to_yaml().encode())
-        folder = self.out / preset / variant / f"seed-{seed}"
+        folder = self.out / name
         self._add(name, ["train", str(file), "--out", str(folder)], needs)
-        return CampaignRun(name, variant, seed, config, folder)
+        self.runs.append(CampaignRun(name, variant, config.seed, config, folder))
 
     def prepare(self, config: RunConfig) -> tuple[RunConfig, list[str]]:
         """Return the configuration with the paths of what it is made from, and the steps that make these."""

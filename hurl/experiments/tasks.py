@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["State", "Task", "TasksFailedError", "run_tasks"]
+__all__ = ["State", "Task", "TasksFailedError", "first_states", "raise_failures", "ready_tasks", "run_tasks"]
 
 POLL_SECONDS = 0.3
 PINNING = hasattr(os, "sched_setaffinity")  # not every system can tie a process to cores
@@ -59,13 +59,11 @@ def run_tasks(
     cores = sorted(os.sched_getaffinity(0)) if PINNING else list(range(os.cpu_count() or 1))
     jobs = min(jobs, len(cores))
     free = [cores[slot::jobs] for slot in range(jobs)]
-    states = {
-        task.name: State.done if task.product is not None and task.product.exists() else State.waiting for task in tasks
-    }
+    states = first_states(tasks)
     running: dict[subprocess.Popen[bytes], tuple[Task, list[int]]] = {}
     try:
         while True:
-            for task in _ready(tasks, states)[: len(free)]:
+            for task in ready_tasks(tasks, states)[: len(free)]:
                 share = free.pop(0)
                 running[_start(task, share)] = (task, share)
                 states[task.name] = State.running
@@ -80,10 +78,17 @@ def run_tasks(
     finally:
         for process in running:
             process.terminate()
-    _raise_failures(tasks, states)
+    raise_failures(tasks, states)
 
 
-def _ready(tasks: Sequence[Task], states: dict[str, State]) -> list[Task]:
+def first_states(tasks: Sequence[Task]) -> dict[str, State]:
+    """Return the states before anything runs: what is there need not be made."""
+    return {
+        task.name: State.done if task.product is not None and task.product.exists() else State.waiting for task in tasks
+    }
+
+
+def ready_tasks(tasks: Sequence[Task], states: dict[str, State]) -> list[Task]:
     """Return the tasks that can be started now, and mark those that never can."""
     for task in tasks:
         hopeless = any(states[need] in (State.failed, State.blocked) for need in task.needs)
@@ -96,7 +101,8 @@ def _ready(tasks: Sequence[Task], states: dict[str, State]) -> list[Task]:
     ]
 
 
-def _raise_failures(tasks: Sequence[Task], states: dict[str, State]) -> None:
+def raise_failures(tasks: Sequence[Task], states: dict[str, State]) -> None:
+    """Say which tasks failed, if any, each with the last line of its log."""
     failed = [task for task in tasks if states[task.name] is State.failed]
     if failed:
         reasons = "; ".join(f"{task.name}: {_last_line(task.log)}" for task in failed)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from hurl.experiments.config import ConfigurationError, RunConfig
 from hurl.experiments.folder import COLUMNS, RunFolder
 
-__all__ = ["Collection", "Environment", "Floats", "ReportError", "Run", "Variant", "collect_runs"]
+__all__ = ["Collection", "Environment", "Floats", "ReportError", "Run", "Variant", "collect_panels", "collect_runs"]
 
 Floats = NDArray[np.float64]
 
@@ -158,6 +158,20 @@ def collect_runs(folders: Iterable[Path]) -> Collection:
         by_environment[_environment_name(run.config)].append(run)
     environments = [Environment(name, _variants(found, warnings)) for name, found in sorted(by_environment.items())]
     return Collection(environments, warnings)
+
+
+def collect_panels(panels: Mapping[str, Iterable[Path]]) -> Collection:
+    """Search the folders of each panel of a figure for its runs; a panel has a title in place of an environment's name.
+
+    :param panels: folders by title; those of one panel are of one environment
+    """
+    found = {title: collect_runs(folders) for title, folders in panels.items()}
+    for title, collection in found.items():
+        if len(collection.environments) > 1:
+            names = ", ".join(environment.name for environment in collection.environments)
+            raise ReportError(f"{title} can't be one picture: its runs are of {names}")
+    environments = [Environment(title, collection.environments[0].variants) for title, collection in found.items()]
+    return Collection(environments, [warning for collection in found.values() for warning in collection.warnings])
 
 
 def _run_folders(folders: Iterable[Path]) -> list[Path]:

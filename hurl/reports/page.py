@@ -140,7 +140,9 @@ def _overview(report: Report) -> str:
     )
     if environments > 1:
         text += " Each environment has pictures of its own: returns of different tasks do not share an axis."
-    return f"<p>{html.escape(text)}</p>"
+    files = " ".join(f'<a href="returns.{ending}">{ending.upper()}</a>' for ending in ENDINGS)
+    together = f" All curves in one picture: {files}." if environments > 1 else ""
+    return f"<p>{html.escape(text)}{together}</p>"
 
 
 def _count(number: int, thing: str) -> str:

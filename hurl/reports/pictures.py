@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,13 @@ class Look:
 
 
 def looks_of(report: Report) -> dict[str, Look]:
-    """Return the look of each variant."""
-    return {
-        name: Look(COLORS[index % len(COLORS)], DASHES[index // len(COLORS) % len(DASHES)])
-        for index, name in enumerate(report.variants)
-    }
+    """Return the look of each variant, the same in all pictures; two that share a picture differ."""
+    together = [{variant.name for variant in section.environment.variants} for section in report.sections]
+    places: dict[str, int] = {}
+    for name in sorted(report.variants, key=lambda name: (-sum(name in names for names in together), name)):
+        taken = {places[other] for names in together if name in names for other in names if other in places}
+        places[name] = next(place for place in count() if place not in taken)
+    return {name: Look(COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)]) for name, i in places.items()}
 
 
 def ratios_of(section: Section) -> tuple[str, float, list[tuple[str, Estimate]]]:
@@ -73,6 +76,8 @@ def write_pictures(report: Report, out: Path) -> None:
             _save(_draw_guidance(section, looks), out / f"{section.slug}-guidance")
             if len(section.summaries) > 1:
                 _save(_draw_ratios(section, looks), out / f"{section.slug}-auc")
+        if len(report.sections) > 1:
+            _save(_draw_all_returns(report, looks), out / "returns")
         if report.scores:
             _save(_draw_scores(report, looks), out / "scores")
 
@@ -92,13 +97,33 @@ def _named_curves(section: Section, looks: dict[str, Look]) -> Iterator[tuple[st
 def _draw_returns(section: Section, looks: dict[str, Look]) -> Figure:
     figure = Figure(figsize=(7.6, 4.4), layout="constrained")
     axes = figure.add_subplot()
+    _draw_section(axes, section, looks)
+    axes.set_ylabel("evaluation return (25th, 50th, 75th percentile)", fontsize=9)
+    figure.legend(loc="outside right center", frameon=False, title="variant (seeds)")
+    return figure
+
+
+def _draw_all_returns(report: Report, looks: dict[str, Look]) -> Figure:
+    """Draw the curves of all environments side by side, each on axes of its own."""
+    columns = min(3, len(report.sections))
+    rows = -(-len(report.sections) // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).flat
+    for axes, section in zip(panels, report.sections, strict=False):
+        _draw_section(axes, section, looks)
+        axes.legend(frameon=False, fontsize=7, loc="best")
+    for axes in panels:
+        axes.set_axis_off()
+    figure.suptitle("Evaluation return: median, 25th to 75th percentile; variant (seeds)", fontsize=10)
+    return figure
+
+
+def _draw_section(axes: Any, section: Section, looks: dict[str, Look]) -> None:
     for name, curve, look in _named_curves(section, looks):
         low, middle, high = curve.returns
-        label = f"{name} ({int(curve.seeds.max())})"
-        _draw_curve(axes, curve.steps, (middle, low, high), look, label)
-    axes.set(title=section.environment.name, ylabel="evaluation return")
-    _finish(figure, axes)
-    return figure
+        _draw_curve(axes, curve.steps, (middle, low, high), look, f"{name} ({int(curve.seeds.max())})")
+    axes.set_title(section.environment.name)
+    _decorate(axes)
 
 
 def _draw_guidance(section: Section, looks: dict[str, Look]) -> Figure:
@@ -131,12 +156,6 @@ def _draw_curve(axes: Any, steps: Any, values: Sequence[Any], look: Look, label:
     axes.plot(steps, middle, **style)
     if band:
         axes.fill_between(steps, *band, color=look.color, alpha=0.15, linewidth=0)
-
-
-def _finish(figure: Figure, axes: Any) -> None:
-    _decorate(axes)
-    axes.set_ylabel(f"{axes.get_ylabel()} (25th, 50th, 75th percentile)", fontsize=9)
-    figure.legend(loc="outside right center", frameon=False, title="variant (seeds)")
 
 
 def _decorate(axes: Any) -> None:

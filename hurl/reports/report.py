@@ -24,7 +24,8 @@ from hurl.reports.statistics import (
 __all__ = ["Report", "Section", "compute_report", "write_report"]
 
 # Against which a variant is measured where the user names none: the first of these that there is.
-USUAL_BASELINES = ("sac-bc", "sac")
+# In an ablation of λ, λ = 1 is the algorithm alone.
+USUAL_BASELINES = ("sac-bc", "sac", "1")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hurl.reports import ReportError, collect_runs
+from hurl.reports import ReportError, collect_panels, collect_runs
 
 from .conftest import WriteRun
 
@@ -129,3 +129,17 @@ def test_a_cloned_policy_is_row_zero(write_run: WriteRun) -> None:
     assert run.column("return_mean").tolist() == [6.0, 7.0]
     assert run.column_with_start("return_mean").tolist() == [5.0, 6.0, 7.0]
     assert run.seconds.tolist() == [6.0, 12.0, 18.0]
+
+
+def test_a_panel_has_a_title_and_runs_of_one_environment(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("hopper/sac/seed-0", [1.0, 2.0])
+    write_run("hopper/hurl/seed-0", [3.0, 4.0])
+    write_run("ablation/0.9/seed-0", [5.0, 6.0])
+    write_run("swimmer/sac/seed-0", [7.0], environment="Swimmer-v4")
+    runs = tmp_path / "runs"
+    panels = {"c Hopper": [runs / "hopper" / "sac"], "f λ": [runs / "ablation"]}
+    found = collect_panels(panels)
+    names = {environment.name: [v.name for v in environment.variants] for environment in found.environments}
+    assert names == {"c Hopper": ["sac"], "f λ": ["0.9"]}
+    with pytest.raises(ReportError, match=r"all can't be one picture: its runs are of Hopper-v4, Swimmer-v4"):
+        collect_panels({"all": [runs]})

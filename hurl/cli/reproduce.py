@@ -1,0 +1,96 @@
+"""`hurl reproduce`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from hurl.cli.app import Debug, app, console, interruptible
+from hurl.cli.progress import CampaignTable
+from hurl.cli.report import print_report
+from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
+from hurl.experiments.campaign import Campaign, parse_seeds
+from hurl.experiments.process import prepare_process
+from hurl.experiments.reproduce import Cost, plan_reproduction
+
+
+@app.command(epilog="Example:  hurl reproduce figure-2f --scale overnight --dry-run")
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="FIGURE|TABLE", help="figure-2, figure-3, a panel such as figure-2f, or table-1 to 3."),
+    ],
+    scale: Annotated[
+        str, typer.Option(help="paper (30 seeds), overnight (3, half as long) or tiny (a trial).")
+    ] = "paper",
+    seeds: Annotated[str | None, typer.Option(help="Seeds such as 0-4, in place of the scale's.")] = None,
+    jobs: Jobs = None,
+    ray: Ray = None,
+    out: Annotated[Path | None, typer.Option(help="The folder (reproductions/FIGURE-SCALE by default).")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Make a figure of the paper: data, heuristics and runs with its settings, then a report.
+
+    A trial of each environment tells first what it will cost on this machine. The same command carries on where a
+    stopped one left off. The tables are of configurations: they are printed as the presets have them.
+    """
+    if name.startswith("table"):
+        _print_paper_table(name)
+        return
+    at_a_time = count_jobs(jobs, ray)
+    folder = out or Path("reproductions") / f"{name}-{scale}"
+    plan = plan_reproduction(name, scale, folder, seeds=None if seeds is None else parse_seeds(seeds))
+    trials = Campaign(tuple({trial.task: None for trial in plan.trials.values()}), ())
+    console.print("How fast this machine is:")
+    with CampaignTable(trials) as table, interruptible():
+        run_steps(trials.tasks, table.show, jobs=at_a_time, ray=ray, root=folder)
+    _print_costs(plan.costs(), at_a_time)
+    if dry_run:
+        return
+    with CampaignTable(plan.campaign) as table, interruptible():
+        run_steps(plan.campaign.tasks, table.show, jobs=at_a_time, ray=ray, root=folder)
+
+    from hurl.reports import collect_panels, compute_report, write_report
+
+    panels = {
+        f"{panel_name[-2:]} {panel.title}": [folder / panel.preset / variant for variant in panel.variants]
+        for panel_name, panel in plan.panels.items()
+    }
+    with console.status("reporting"):
+        report = compute_report(collect_panels(panels), command=shlex.join(["hurl", *sys.argv[1:]]))
+        write_report(report, folder / "report")
+    print_report(report, folder / "report")
+
+
+def _print_paper_table(name: str) -> None:
+    prepare_process(threads=1)
+    from hurl.experiments.paper_tables import paper_table
+
+    headings, rows = paper_table(name)
+    table = Table(title=name, title_justify="left")
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _print_costs(costs: list[Cost], jobs: int) -> None:
+    table = Table(title="What it costs here", title_justify="left")
+    table.add_column("preset")
+    for heading in ("runs", "iterations", "seconds an iteration", "core-hours"):
+        table.add_column(heading, justify="right")
+    for cost in costs:
+        hours = cost.seconds / 3600
+        table.add_row(
+            cost.preset, str(cost.runs), f"{cost.iterations:,}", f"{cost.speed.iteration:.2f}", f"{hours:,.2f}"
+        )
+    console.print(table)
+    hours = sum(cost.seconds for cost in costs) / 3600
+    console.print(f"{hours:,.2f} core-hours in all, about {hours / jobs:,.2f} hours with {jobs} at a time.")

@@ -1,0 +1,352 @@
+"""`hurl tune`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from hurl.cli.app import Debug, app, console, interruptible
+from hurl.cli.progress import CampaignTable
+from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
+from hurl.experiments.campaign import plan_preparation
+from hurl.experiments.config import RunConfig, load_config
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.process import prepare_process
+from hurl.experiments.tasks import State, Task, run_tasks
+from hurl.files import write_whole
+
+if TYPE_CHECKING:
+    from hurl.experiments.tuning import Grid, Stage, Study, Timing
+
+BEST = 10
+
+
+@app.command(
+    epilog="Example:  hurl tune hopper --stage base --budget 8 --out tuning/hopper,  then  "
+    "hurl tune hopper/hurl-mc --stage guidance --from tuning/hopper --budget 8"
+)
+def tune(
+    source: Annotated[
+        str, typer.Argument(metavar="PRESET|FILE.yaml", help="A preset's variant (alone: its sac), or a YAML file.")
+    ],
+    stage: Annotated[str, typer.Option(help="What to tune: base (without guidance) or guidance.")],
+    trials: Annotated[int | None, typer.Option(min=1, help="Random configurations (base 300, guidance 120).")] = None,
+    jobs: Jobs = None,
+    ray: Ray = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="HOURS",
+            help="Make it fit: hopeless trials are pruned, runs are shorter (a quarter at least), then trials fewer.",
+        ),
+    ] = None,
+    grid: Annotated[
+        str, typer.Option(metavar="NAME|FILE.yaml", help="Values to try: mujoco, procgen or a file of yours.")
+    ] = "mujoco",
+    base: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="FOLDER", help="For guidance: a study of the base, to use its best."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The study's seed; each trial has one of its own.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="The study's folder (tuning/NAME/STAGE by default).")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a value of all trials; may be given several times."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Tune in the paper's two stages: random configurations from a grid, the AUC of the training curve as the score.
+
+    The same command carries on where a stopped one left off; given in a second terminal, it helps the first.
+    """
+    from hurl.experiments import tuning
+
+    at_a_time = count_jobs(jobs, ray)
+    chosen, source = _stage(stage), tuning.find_source(source, _stage(stage))
+    if budget is not None and budget <= 0:
+        raise tuning.TuningError(f"--budget {budget:g} must be more than 0 hours")
+    config = _load(source, chosen, base, [*(settings or []), f"seed={seed}"])
+    folder = out or Path("tuning") / _name(source) / chosen
+    values = tuning.read_grid(grid, chosen)
+    wanted = trials or tuning.TRIALS[chosen]
+    prepare_process(config.threads)
+    with interruptible():
+        study = _set_up(folder, source, chosen, config, values, wanted, at_a_time, budget)
+        _print_plan(study, at_a_time)
+        _run(study, study.settings.scale.trials if budget is not None else wanted, at_a_time, ray)
+
+
+def _stage(name: str) -> Stage:
+    from hurl.experiments.tuning import Stage, TuningError
+    from hurl.names import nearest
+
+    if name not in list(Stage):
+        hint = nearest(name, [stage.value for stage in Stage]) or "; it is base or guidance"
+        raise TuningError(f"there is no stage {name!r}{hint}")
+    return Stage(name)
+
+
+def _name(source: str) -> str:
+    return Path(source).stem if source.endswith((".yaml", ".yml")) else source
+
+
+def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> RunConfig:
+    """Return what is tuned, with the best values of a study of the base put in where one is named."""
+    from hurl.experiments.tuning import Stage, TuningError, best_values, check_stage, with_values
+
+    _find_beside(source)
+    config = load_config(source, settings)
+    check_stage(stage, config)
+    if base is None:
+        return config
+    if stage is Stage.base:
+        raise TuningError(f"--from {base} is for the stage guidance: leave it out for the base")
+    best = best_values(base, config.environment.id)
+    numbers = ", ".join(str(number) for number in best.trials)
+    console.print(f"The base of {base}: AUC {best.score:.1f} of trial {numbers}, {_text(best.values)}", soft_wrap=True)
+    return with_values(config, best.values)
+
+
+def _find_beside(source: str) -> None:
+    """Let a heuristic beside the user's file be found."""
+    if source.endswith((".yaml", ".yml")):
+        sys.path.insert(0, str(Path(source).resolve().parent))
+
+
+def _set_up(
+    folder: Path,
+    source: str,
+    stage: Stage,
+    config: RunConfig,
+    grid: Grid,
+    trials: int,
+    jobs: int,
+    budget: float | None,
+) -> Study:
+    """Return the study in a folder, begun where there is none."""
+    from hurl.experiments.tuning import Scale, Study, StudyConfig, check_grid, plan_scale, setting_up
+
+    if not Study(folder).exists:
+        check_grid(grid, config)
+    with setting_up(folder, lambda: console.print(f"waiting for the process that sets {folder} up")) as study:
+        if study.exists:
+            study.settings.check_same(folder, stage=stage, grid=grid, budget=budget, config=config)
+            scale = study.settings.scale
+            if budget is None and trials > scale.trials:
+                more = Scale(trials, scale.iterations, scale.pruning)
+                study.write(study.settings.model_copy(update={"scale": more}))
+        else:
+            prepared = _prepare(config, folder)
+            timing = _measure(prepared, folder, _at_a_time(jobs))
+            scale = plan_scale(trials, config.iterations, timing, _at_a_time(jobs), budget)
+            file = str(Path(source).resolve()) if source.endswith((".yaml", ".yml")) else source
+            study.write(
+                StudyConfig(
+                    stage=stage,
+                    source=file,
+                    grid=grid,
+                    budget=budget,
+                    config=config,
+                    prepared=prepared,
+                    scale=scale,
+                    timing=timing,
+                )
+            )
+        study.add_trials()
+    return study
+
+
+def _at_a_time(jobs: int) -> int:
+    """Return how many trials run at a time: one that shares its core with another is no quicker."""
+    return min(jobs, os.cpu_count() or 1)
+
+
+def _prepare(config: RunConfig, folder: Path) -> RunConfig:
+    """Make data and heuristic, once for all trials; return the configuration with their paths."""
+    if not config.needs_data:
+        return config
+    plan, prepared = plan_preparation(config, folder)
+    console.print("First what all trials are made from:")
+    with CampaignTable(plan) as steps:
+        run_tasks(plan.tasks, 1, steps.show)
+    return prepared
+
+
+def _measure(config: RunConfig, folder: Path, jobs: int) -> Timing:
+    """Return what a trial takes, by short runs side by side; what is wrong with all trials is found here, too."""
+    from hurl.experiments.tuning import Timing, timing_config
+
+    short = folder / "timing"
+    shutil.rmtree(short, ignore_errors=True)  # half of a run says nothing of a whole one
+    short.mkdir()
+    write_whole(short / "run.yaml", timing_config(config).to_yaml().encode())
+    runs = [short / str(number) for number in range(jobs)]
+    tasks = [
+        Task(f"short run {run.name}", ("train", str(short / "run.yaml"), "--out", str(run)), short / f"{run.name}.log")
+        for run in runs
+    ]
+    started = time.perf_counter()
+    with console.status("timing short runs"):
+        run_tasks(tasks, jobs)
+    timing = Timing.of_runs([RunFolder(run).read_metrics() for run in runs], time.perf_counter() - started)
+    shutil.rmtree(short)
+    return timing
+
+
+def _print_plan(study: Study, jobs: int) -> None:
+    scale, timing = study.settings.scale, study.settings.timing
+    hours = scale.seconds(timing) / _at_a_time(jobs) / 3600
+    text = (
+        f"{scale.trials} trials of {scale.iterations} iterations, {_at_a_time(jobs)} at a time: about {_hours(hours)}"
+    )
+    if scale.pruning:
+        most = scale.seconds(timing, at_most=True) / _at_a_time(jobs) / 3600
+        text += (
+            f", at most {_hours(most)}; from iteration {scale.pruning_starts} on, a trial whose AUC is below the "
+            "median of the finished ones is stopped"
+        )
+    console.print(f"{text} → [bold]{study.folder}[/bold]", soft_wrap=True)
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min" if hours >= 1 / 60 else f"{3600 * hours:.0f} s"
+
+
+def _run(study: Study, trials: int, jobs: int, ray: str | None) -> None:
+    tasks = study.tasks(trials)
+    try:
+        with _StudyTable(study, trials, _at_a_time(jobs)) as table:
+            run_steps(tasks, table.show, jobs=jobs, ray=ray, root=study.folder)
+    finally:
+        _print_results(study, trials)
+
+
+def _print_results(study: Study, trials: int) -> None:
+    from hurl.experiments.tuning import write_results
+
+    ranked = write_results(study)
+    left = sum(not trial.state.is_finished() for trial in study.trials[:trials])
+    if left:
+        console.print(f"{left} of {trials} trials are not finished, or run by another process")
+    if not ranked:
+        console.print(f"No trial went to its end; all are in {study.folder / 'trials.csv'}", soft_wrap=True)
+        return
+    console.print(f"The best of {len(ranked)} configurations, AUC as the mean over the trials of each:")
+    table = Table()
+    for heading in ("AUC", "trials", "pruned", *map(_short, study.settings.grid)):
+        table.add_column(heading, justify="right")
+    for configuration in ranked[:BEST]:
+        counts = (str(len(configuration.scores)), str(configuration.pruned))
+        table.add_row(
+            f"{configuration.score:.1f}", *counts, *(_value(value) for value in configuration.values.values())
+        )
+    console.print(table)
+    console.print(
+        f"Best: [bold]{study.folder / 'best.yaml'}[/bold]; trials.csv and scores.png are beside it", soft_wrap=True
+    )
+
+
+def _short(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _value(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _text(values: dict[str, bool | int | float | str | None]) -> str:
+    return ", ".join(f"{_short(key)} {_value(value)}" for key, value in values.items())
+
+
+class _StudyTable:
+    """The trials that run, how many are finished, the best and the time left; a line a trial without a terminal."""
+
+    def __init__(self, study: Study, trials: int, jobs: int) -> None:
+        self.study, self.trials = study, trials
+        self.live = Live(console=console, refresh_per_second=2)
+        self.started = time.monotonic()
+        self.finished = {trial.number for trial in study.trials[:trials] if trial.state.is_finished()}
+        self.before = len(self.finished)
+        scale = study.settings.scale
+        self.seconds = scale.seconds(study.settings.timing) / scale.trials / jobs
+
+    def __enter__(self) -> _StudyTable:
+        if console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if console.is_terminal:
+            self.live.stop()
+
+    def show(self, states: dict[str, State]) -> None:
+        """Show what runs, and what was finished since."""
+        trials = self.study.trials[: self.trials]
+        done = [trial for trial in trials if trial.state.is_finished()]
+        news = [trial for trial in done if trial.number not in self.finished]
+        self.finished |= {trial.number for trial in news}
+        if console.is_terminal:
+            running = [trial for trial in trials if states.get(f"trial {trial.number}") is State.running]
+            self.live.update(self._table(running))
+        elif news:
+            for trial in news:
+                print(f"{_describe(trial)}  ({_text(trial.params)})", flush=True)
+            print(self._summary(), flush=True)
+
+    def _summary(self) -> str:
+        from hurl.experiments.tuning import rank
+
+        here = len(self.finished) - self.before
+        each = (time.monotonic() - self.started) / here if here else self.seconds
+        left = each * (self.trials - len(self.finished)) / 3600
+        ranked = rank(self.study)
+        best = f", best AUC {ranked[0].score:.1f}" if ranked else ""
+        return f"{len(self.finished)}/{self.trials} trials{best}, about {_hours(left)} left"
+
+    def _table(self, running: list[Any]) -> Table:
+        table = Table(title=self._summary(), title_justify="left")
+        for heading in ("trial", "iteration", "return", *map(_short, self.study.settings.grid)):
+            table.add_column(heading, justify="right")
+        for trial in running:
+            rows = RunFolder(self.study.run_folder(trial.number)).read_metrics()
+            iteration = f"{rows[-1].iteration if rows else 0}/{self.study.settings.scale.iterations}"
+            last = f"{rows[-1].return_mean:.1f}" if rows else ""
+            values = (_value(trial.params[key]) for key in self.study.settings.grid)
+            table.add_row(str(trial.number), iteration, last, *values)
+        return table
+
+
+def _describe(trial: Any) -> str:
+    """Say what became of a trial."""
+    if trial.state.name == "COMPLETE":
+        return f"trial {trial.number}: AUC {trial.value:.1f}"
+    if trial.state.name == "PRUNED":
+        return f"trial {trial.number}: pruned after iteration {trial.last_step}, AUC {trial.value:.1f} so far"
+    return f"trial {trial.number}: failed, {trial.user_attrs.get('reason')}"
+
+
+@app.command("tune-trial", hidden=True, epilog="Example:  hurl tune-trial tuning/hopper 7")
+def tune_trial(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A study's folder.")],
+    number: Annotated[int, typer.Argument(metavar="NUMBER", min=0, help="Which of its trials.")],
+    debug: Debug = False,
+) -> None:
+    """Run one trial of a study of `hurl tune`, which starts this command for each."""
+    from hurl.experiments.tuning import Study, run_trial
+
+    study = Study(folder)
+    _find_beside(study.settings.source)
+    prepare_process(study.settings.config.threads)
+    with interruptible():
+        outcome = run_trial(
+            study, number, lambda row: print(f"iteration {row.iteration}  return {row.return_mean:.1f}", flush=True)
+        )
+    print(f"trial {number}: {outcome}")

@@ -1,0 +1,121 @@
+"""The tables of the paper's appendix, as the presets and the grid of the tuning have their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from hurl.experiments.config import ConfigurationError, RunConfig, load_config
+from hurl.experiments.tuning import Stage, read_grid
+
+__all__ = ["TABLES", "PaperTable", "paper_table"]
+
+# The heading of each column, and a row for each quantity.
+PaperTable = tuple[list[str], list[list[str]]]
+
+BASE: Mapping[str, Callable[[RunConfig], Any]] = {
+    "observation dimensions": lambda config: _spaces(config)[0],
+    "action dimensions": lambda config: _spaces(config)[1],
+    "evaluation horizon": lambda config: _horizon(config),
+    "γ": lambda config: config.gamma,
+    "iterations N": lambda config: config.iterations,
+    "batch size": lambda config: config.steps_per_iteration,
+    "policy network": lambda config: _parameters(config)["policy_kwargs"]["net_arch"]["pi"],
+    "value network": lambda config: _parameters(config)["policy_kwargs"]["net_arch"]["qf"],
+    "activation": lambda config: _parameters(config)["policy_kwargs"]["activation_fn"],
+    "policy step size": lambda config: _parameters(config)["learning_rate"],
+    "value step size": lambda config: _parameters(config)["qf_learning_rate"],
+    "target step size": lambda config: _parameters(config)["tau"],
+    "minibatch size": lambda config: _parameters(config)["batch_size"],
+    "gradient steps per iteration": lambda config: config.updates_per_iteration,
+}
+GRID = {
+    "policy step size": (Stage.base, "algorithm.parameters.learning_rate"),
+    "value step size": (Stage.base, "algorithm.parameters.qf_learning_rate"),
+    "target step size": (Stage.base, "algorithm.parameters.tau"),
+    "γ": (Stage.base, "gamma"),
+    "λ0": (Stage.guidance, "guidance.schedule.lambda0"),
+    "α": (Stage.guidance, "guidance.schedule.alpha"),
+}
+DENSE = ("hopper", "halfcheetah", "swimmer", "humanoid")
+
+
+def _grid_table() -> PaperTable:
+    grid = {stage: read_grid("mujoco", stage) for stage in Stage}
+    return ["", "values"], [
+        [name, ", ".join(f"{value:g}" for value in grid[stage][key])] for name, (stage, key) in GRID.items()
+    ]
+
+
+def _sparse_table() -> PaperTable:
+    return _configurations(["sparse-reacher"], {"HuRL": "hurl"}, {})
+
+
+def _dense_table() -> PaperTable:
+    policies = {"behaviour policies": _policies}
+    return _configurations(DENSE, {"HuRL-MC": "hurl-mc", "HuRL-zero": "hurl-zero"}, policies)
+
+
+# By their numbers in the paper.
+TABLES: Mapping[str, Callable[[], PaperTable]] = {
+    "table-1": _grid_table,
+    "table-2": _sparse_table,
+    "table-3": _dense_table,
+}
+
+
+def paper_table(name: str) -> PaperTable:
+    """Return the headings and rows of a table, such as `table-3`."""
+    if name not in TABLES:
+        raise ConfigurationError(f"there is no table {name!r} to reproduce; there are {', '.join(TABLES)}")
+    return TABLES[name]()
+
+
+def _configurations(
+    presets: Sequence[str], guided: Mapping[str, str], more: Mapping[str, Callable[[RunConfig], Any]]
+) -> PaperTable:
+    """Return a column for each preset: what all its variants share, then λ0 and α of the guided ones."""
+    first = next(iter(guided.values()))
+    shared = [load_config(f"{preset}/{first}") for preset in presets]
+    rows = [[label, *(_text(value(config)) for config in shared)] for label, value in {**BASE, **more}.items()]
+    for label, variant in guided.items():
+        configs = [load_config(f"{preset}/{variant}") for preset in presets]
+        schedules = [config.guidance.schedule for config in configs if config.guidance is not None]
+        rows.append([f"{label} λ0", *(_text(schedule.lambda0) for schedule in schedules)])
+        rows.append([f"{label} α", *(_text(schedule.alpha) for schedule in schedules)])
+    return ["", *(config.environment.id for config in shared)], rows
+
+
+def _parameters(config: RunConfig) -> dict[str, Any]:
+    return config.algorithm.parameters
+
+
+def _spaces(config: RunConfig) -> tuple[int, int]:
+    """Return the dimensions of observations and actions."""
+    from hurl.envs import make_env
+
+    env = make_env(config.environment.id, 1, 0, backend=config.environment.backend)
+    try:
+        observation, action = env.observation_space.shape, env.action_space.shape
+    finally:
+        env.close()
+    assert observation is not None
+    assert action is not None
+    return observation[0], action[0]
+
+
+def _horizon(config: RunConfig) -> int | None:
+    import gymnasium
+
+    return gymnasium.spec(config.environment.id).max_episode_steps
+
+
+def _policies(config: RunConfig) -> int:
+    assert config.data is not None
+    return config.data.iterations // load_config(config.data.train).checkpoint_every
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"({', '.join(str(part) for part in value)})"
+    return f"{value:g}" if isinstance(value, float) else str(value)

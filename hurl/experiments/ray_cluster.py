@@ -1,0 +1,424 @@
+"""Commands of hurl on a Ray cluster: each with its cores declared, taken up by another node when one dies.
+
+A command runs in a folder that its node sees. Where that is the very folder of the campaign, nothing needs moving.
+Where it is not, as a file that the driver leaves there does not show, the node keeps a copy at the same path, which
+configurations name: the driver sends what the command reads, and gets back what it wrote, every few seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import ModuleType
+from typing import IO, Any
+
+from hurl.experiments.config import load_config
+from hurl.experiments.parcels import Version, list_files, pack, read_chunks, remove_others, unpack
+from hurl.experiments.tasks import State, Task, first_states, raise_failures, ready_tasks
+
+__all__ = ["RayClusterError", "connected", "run_tasks_on_ray"]
+
+POLL_SECONDS = 0.3
+REPORT_SECONDS = 5.0
+CONNECT_SECONDS = 15.0
+ATTEMPTS = 5
+
+# The command ends with the worker that started it, however that ends: its standard input is then closed.
+COMMAND = """
+import os, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+from hurl.cli import main
+main()
+"""
+
+# What a worker reports: a piece of a parcel, the names of all files once it is complete, the exit code, or nothing.
+Report = bytes | list[str] | int | None
+
+
+class RayClusterError(ValueError):
+    """A Ray cluster that can't be used, with what to do about it."""
+
+
+def run_tasks_on_ray(
+    tasks: Sequence[Task],
+    address: str,
+    root: Path,
+    watch: Callable[[dict[str, State]], None] = lambda states: None,
+) -> None:
+    """Run all on a Ray cluster, as many at a time as it has cores for; one that fails hurts only those that need it.
+
+    A command whose node or worker dies is begun anew on another, where it carries on from what came back of it.
+
+    :param address: `local` for a cluster of this machine alone, or as Ray takes it: `auto`, `10.0.0.1:6379`, `ray://…`
+    :param root: the folder that the tasks read from and write to
+    :param watch: called a few times a second with the state of each task
+    """
+    with connected(address) as ray:
+        _Dispatcher(ray, tasks, root.resolve()).run(watch)
+
+
+# Connecting ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def connected(address: str) -> Iterator[ModuleType]:
+    """Connect to a Ray cluster, or start one on this machine for `local`; yield the module `ray`."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of a change to come
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise ImportError("Ray is not installed: pip install 'hurl[rllib]'") from None
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
+    if address == "local":
+        options |= {"num_cpus": _cores_here(), "include_dashboard": False}
+    else:
+        _check_address(address)
+    try:
+        ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise RayClusterError(f"the Ray cluster at {address!r} can't be used: {error}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _cores_here() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _check_address(address: str) -> None:
+    """Try to connect in another process, which can be ended: `ray.init` waits for many minutes where nobody answers."""
+    if not re.fullmatch(r"auto|(ray://)?([^/:]+|\[[^/]+\]):\d{1,5}", address):
+        raise RayClusterError(
+            f"{address!r} is not the address of a Ray cluster: write local, auto, HOST:6379 or ray://HOST:10001"
+        )
+    command = [sys.executable, "-c", f"import ray; ray.init({address!r}, log_to_driver=False)"]
+    try:
+        trial = subprocess.run(command, capture_output=True, timeout=CONNECT_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise _no_answer(address, f"tried for {CONNECT_SECONDS:.0f} s") from None
+    if trial.returncode != 0:
+        lines = trial.stderr.decode(errors="replace").strip().splitlines()
+        raise _no_answer(address, lines[-1] if lines else "no reason given")
+
+
+def _no_answer(address: str, reason: str) -> RayClusterError:
+    return RayClusterError(
+        f"no Ray cluster answers at {address!r} ({reason}): start one with `ray start --head`, or use --ray local"
+    )
+
+
+# On a node -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What a node must know of a task.
+
+    :param places: what the command writes: files, or folders with all that is in them
+    :param directory: where the driver is, and the user's own modules with it
+    :param token: a file that the driver left in the folder of the campaign
+    :param seconds: from one report to the next
+    """
+
+    arguments: tuple[str, ...]
+    log: Path
+    places: tuple[Path, ...]
+    root: Path
+    directory: Path
+    token: Path
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Parcel:
+    """Files on their way to a node.
+
+    :param chunks: references to the pieces, in Ray's object store
+    :param names: all files that are at the places
+    """
+
+    chunks: list[Any]
+    places: tuple[Path, ...]
+    names: list[str]
+
+
+class _Runner:
+    """Runs one command on a node, as an actor of Ray's: the driver asks it again and again how far it is."""
+
+    def start(self, job: _Job, parcels: list[_Parcel] | None) -> bool:
+        """Start the command; return False where it can't be without its files being sent.
+
+        :param parcels: what the command reads and what there is of what it writes; None where it has not been packed
+        """
+        shared = job.token.exists()
+        if not shared and parcels is None:
+            return False
+        if not shared:
+            _receive(job.root, parcels or [])
+        known = list_files(job.root, job.places)
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+        with job.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", COMMAND, *job.arguments],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=job.directory if job.directory.is_dir() else None,
+            )
+        self.reports = self._report(job, shared, known)
+        return True
+
+    def report(self) -> Report:
+        """Return what there is to report, after a while."""
+        return next(self.reports)
+
+    def _report(self, job: _Job, shared: bool, sent: dict[str, Version]) -> Iterator[Report]:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(job.seconds)
+            code = self.process.poll()
+            if not shared:
+                sent = yield from _send_changes(job, sent)
+            yield code
+
+
+def _receive(root: Path, parcels: list[_Parcel]) -> None:
+    """Put what the driver sent in place, instead of what an earlier attempt may have left here."""
+    import ray
+
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RayClusterError(
+            f"the folder {root} can't be made on the node {socket.gethostname()} ({error.strerror}): "
+            "choose one with --out that all nodes share, or that they can make"
+        ) from None
+    for parcel in parcels:
+        with TemporaryFile() as file:
+            for chunk in parcel.chunks:
+                file.write(ray.get(chunk))
+            unpack(file, root)
+        remove_others(root, parcel.places, parcel.names)
+
+
+def _send_changes(job: _Job, sent: dict[str, Version]) -> Generator[Report, None, dict[str, Version]]:
+    """Yield what has changed since the last time as a parcel, then the names of all files; return their versions.
+
+    The files must belong together, so where one changes meanwhile all is packed again, and where this does not help,
+    another time.
+    """
+    for _ in range(5):
+        files = list_files(job.root, job.places)
+        if files == sent:
+            break
+        with TemporaryFile() as parcel:
+            with suppress(FileNotFoundError):
+                pack(job.root, [name for name, version in files.items() if sent.get(name) != version], parcel)
+            if files == list_files(job.root, job.places):
+                yield from read_chunks(parcel)
+                yield list(files)
+                return files
+    return sent
+
+
+# The driver ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Flight:
+    """A task on the cluster.
+
+    :param attempt: from 1 on
+    :param started: whether its command has been started
+    :param inbox: the parcel that is arriving
+    """
+
+    task: Task
+    attempt: int
+    runner: Any
+    started: bool = False
+    inbox: IO[bytes] = field(default_factory=TemporaryFile)
+
+
+class _Dispatcher:
+    """Hands tasks to the cluster as they become ready, and takes in what comes back."""
+
+    def __init__(self, ray: ModuleType, tasks: Sequence[Task], root: Path) -> None:
+        self.ray, self.tasks, self.root = ray, tasks, root
+        self.states = first_states(tasks)
+        self.cores = {task.name: _cores(task) for task in tasks}
+        self.flights: dict[Any, _Flight] = {}  # by the reference to the runner's next answer
+        self.token = root / f".ray-{uuid.uuid4().hex}"
+        self.sending = False  # until a node is met that does not share the folder
+        self.products: dict[str, _Parcel] = {}
+
+    def run(self, watch: Callable[[dict[str, State]], None]) -> None:
+        """Run all tasks."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.token.touch()
+        checked = 0.0
+        try:
+            while True:
+                if time.monotonic() - checked > REPORT_SECONDS:
+                    self._check_cores()
+                    checked = time.monotonic()
+                underway = {flight.task.name for flight in self.flights.values()}
+                for task in ready_tasks(self.tasks, self.states):
+                    if task.name not in underway:
+                        self._submit(task)
+                if not self.flights:
+                    break
+                answered, _ = self.ray.wait(list(self.flights), num_returns=len(self.flights), timeout=POLL_SECONDS)
+                for reference in answered:
+                    self._take(self.flights.pop(reference), reference)
+                watch(self.states)
+        finally:
+            self.token.unlink(missing_ok=True)
+        raise_failures(self.tasks, self.states)
+
+    def _check_cores(self) -> None:
+        """Refuse a task that no node has the cores for: Ray would wait for one."""
+        largest = max((node["Resources"].get("CPU", 0) for node in self.ray.nodes() if node["Alive"]), default=0)
+        for name, cores in self.cores.items():
+            if self.states[name] in (State.waiting, State.running) and cores > largest:
+                raise RayClusterError(
+                    f"{name} asks for {cores} cores and the largest node of the cluster has "
+                    f"{largest:.0f}: lower its `threads`, or add a node"
+                )
+
+    def _submit(self, task: Task, attempt: int = 1) -> None:
+        actor = self.ray.remote(num_cpus=self.cores[task.name], max_restarts=0)(_Runner)
+        self._start(_Flight(task, attempt, actor.remote()))
+
+    def _start(self, flight: _Flight) -> None:
+        task = flight.task
+        job = _Job(task.arguments, task.log, _places(task), self.root, Path.cwd(), self.token, REPORT_SECONDS)
+        reference = flight.runner.start.remote(job, self._parcels(task) if self.sending else None)
+        self.flights[reference] = flight
+
+    def _take(self, flight: _Flight, reference: Any) -> None:
+        """Take in what a runner answers, and ask it again."""
+        errors = self.ray.exceptions
+        try:
+            answer = self.ray.get(reference)
+        except errors.RayTaskError as error:
+            self._fail(flight, _describe(error))
+        except errors.RayError as error:
+            if "No module named 'hurl" in str(error):
+                self._fail(flight, _describe(error))
+            else:
+                self._retry(flight, error)
+        else:
+            if not flight.started:
+                self._take_start(flight, answer)
+            else:
+                self._take_report(flight, answer)
+
+    def _take_start(self, flight: _Flight, started: bool) -> None:
+        if started:
+            flight.started = True
+            self.states[flight.task.name] = State.running
+            self._ask(flight)
+        else:
+            self.sending = True
+            self._start(flight)
+
+    def _take_report(self, flight: _Flight, report: Report) -> None:
+        if isinstance(report, int):
+            self.states[flight.task.name] = State.done if report == 0 else State.failed
+            self.ray.kill(flight.runner)
+            return
+        if isinstance(report, bytes):
+            flight.inbox.write(report)
+        elif report is not None:
+            unpack(flight.inbox, self.root)
+            remove_others(self.root, _places(flight.task), report)
+            flight.inbox.seek(0)
+            flight.inbox.truncate()
+        self._ask(flight)
+
+    def _ask(self, flight: _Flight) -> None:
+        self.flights[flight.runner.report.remote()] = flight
+
+    def _retry(self, flight: _Flight, error: Exception) -> None:
+        self.states[flight.task.name] = State.waiting
+        if flight.attempt < ATTEMPTS:
+            self._submit(flight.task, flight.attempt + 1)
+        else:
+            self._fail(flight, f"its worker died {ATTEMPTS} times ({_first_line(error)})")
+
+    def _fail(self, flight: _Flight, reason: str) -> None:
+        self.states[flight.task.name] = State.failed
+        self.ray.kill(flight.runner)
+        flight.task.log.parent.mkdir(parents=True, exist_ok=True)
+        with flight.task.log.open("a", encoding="utf-8") as log:
+            log.write(f"{reason}\n")
+
+    def _parcels(self, task: Task) -> list[_Parcel]:
+        """Pack the results of the tasks that it needs, its configuration, and what there is of its own."""
+        parcels = [self._product(need) for need in self.tasks if need.name in task.needs]
+        inputs = [Path(argument) for argument in task.arguments if argument.startswith(f"{self.root}{os.sep}")]
+        return [*parcels, self._pack(tuple(path for path in inputs if path.is_file())), self._pack(_places(task))]
+
+    def _product(self, task: Task) -> _Parcel:
+        """Pack the result of a task that is done, once for all that need it."""
+        if task.name not in self.products:
+            self.products[task.name] = self._pack(_places(task))
+        return self.products[task.name]
+
+    def _pack(self, places: tuple[Path, ...]) -> _Parcel:
+        names = list(list_files(self.root, places))
+        with TemporaryFile() as file:
+            pack(self.root, names, file)
+            return _Parcel([self.ray.put(chunk) for chunk in read_chunks(file)], places, names)
+
+
+def _describe(error: Exception) -> str:
+    """Say in a sentence why a runner failed."""
+    if "No module named 'hurl" in str(error):
+        return "a node has no hurl in the Python that runs Ray there: install it on all nodes, in the same version"
+    cause = getattr(error, "cause", error)
+    return f"its node failed: {_first_line(cause)}" if not isinstance(cause, RayClusterError) else str(cause)
+
+
+def _first_line(error: object) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+# What a task's command says of it ------------------------------------------------------------------------------------
+
+
+def _values(task: Task, option: str) -> list[str]:
+    return [value for name, value in pairwise(task.arguments) if name == option]
+
+
+def _cores(task: Task) -> int:
+    """Return how many cores a task uses: the threads of a run, one for all else."""
+    if task.arguments[0] != "train":
+        return 1
+    settings = [*_values(task, "--set"), *(f"seed={seed}" for seed in _values(task, "--seed"))]
+    return load_config(task.arguments[1], settings).threads
+
+
+def _places(task: Task) -> tuple[Path, ...]:
+    """Return where a task writes: its result, the folder beside it where an unfinished one is kept, its log."""
+    results = [*map(Path, _values(task, "--out")), *([] if task.product is None else [task.product])]
+    places = [
+        place for result in dict.fromkeys(results) for place in (result, result.with_name(f".{result.name}.part"))
+    ]
+    return (*places, task.log)

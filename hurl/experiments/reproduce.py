@@ -1,0 +1,235 @@
+"""The paper's figures as campaigns, and what each costs on this machine before it is run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hurl.experiments.campaign import Campaign, plan_runs
+from hurl.experiments.config import ConfigurationError, DataConfig, RunConfig, load_config, parse_yaml, validate
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.tasks import Task
+from hurl.files import write_whole
+from hurl.names import nearest
+
+__all__ = [
+    "Cost",
+    "Panel",
+    "Reproduction",
+    "Scale",
+    "Speed",
+    "Trial",
+    "figure_names",
+    "plan_reproduction",
+    "scale_names",
+]
+
+TRIAL_ITERATIONS = 2  # the first of them compiles
+# Measured: what an update of the paper's regression and of behaviour cloning takes, in updates of SAC.
+FIT_UPDATE = 0.3
+CLONING_UPDATE = 0.05
+FIT_EPOCHS = 30
+FIT_BATCH = 128
+START_SECONDS = 8.0  # of a process, until its first iteration
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Panel(_Data):
+    """A part of a figure: variants of a preset."""
+
+    title: str
+    preset: str
+    variants: list[str]
+
+
+class Scale(_Data):
+    """How much of a figure is run."""
+
+    seeds: int = Field(ge=1)
+    iterations: float = Field(gt=0, le=1, description="the share of each run's iterations")
+    changes: dict[str, Any] = Field({}, description="values set anew in the runs that have them")
+
+    def apply(self, config: RunConfig) -> RunConfig:
+        """Return a configuration of this scale."""
+        values = _change(config.model_dump(mode="json"), self.changes)
+        return validate(values | {"iterations": ceil(config.iterations * self.iterations)}, "the scale")
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Seconds that an iteration, an environment step and a gradient step take."""
+
+    iteration: float
+    step: float
+    update: float
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A short run that tells how fast this machine is."""
+
+    task: Task
+    folder: Path
+
+    def speed(self) -> Speed:
+        """Return what its last iteration took, once it is done."""
+        run = RunFolder(self.folder)
+        config, row = run.read_config(), run.read_metrics()[-1]
+        seconds = row.seconds_collecting + row.seconds_training + row.seconds_evaluating
+        updates = config.updates_per_iteration or config.steps_per_iteration
+        return Speed(seconds, row.seconds_collecting / config.steps_per_iteration, row.seconds_training / updates)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the runs of one preset take.
+
+    :param iterations: of all runs
+    :param seconds: on one core, with data and heuristics
+    """
+
+    preset: str
+    runs: int
+    iterations: int
+    speed: Speed
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A figure to be made.
+
+    :param panels: by name
+    :param configs: preset, variant and configuration of each run, before anything is made for it
+    :param campaign: the steps
+    :param trials: by preset
+    """
+
+    panels: dict[str, Panel]
+    configs: Sequence[tuple[str, str, RunConfig]]
+    campaign: Campaign
+    trials: dict[str, Trial]
+
+    def costs(self) -> list[Cost]:
+        """Return what each preset takes, once the trials are done."""
+        counted: set[str] = set()
+        costs = []
+        for preset, trial in self.trials.items():
+            speed = trial.speed()
+            configs = [config for name, _, config in self.configs if name == preset]
+            seconds = sum(_seconds_of_run(config, speed) for config in configs)
+            before = {key: value for config in configs for key, value in _seconds_of_preparation(config, speed).items()}
+            seconds += sum(value for key, value in before.items() if key not in counted)
+            counted |= set(before)
+            costs.append(Cost(preset, len(configs), sum(config.iterations for config in configs), speed, seconds))
+        return costs
+
+
+def figure_names() -> list[str]:
+    """Return the names of figures and of their panels: figure-2, figure-2a, …"""
+    panels = _read()["panels"]
+    return sorted({name[:-1] for name in panels} | set(panels))
+
+
+def scale_names() -> list[str]:
+    """Return the names of the scales, the whole first."""
+    return list(_read()["scales"])
+
+
+def plan_reproduction(figure: str, scale: str, out: Path, *, seeds: Sequence[int] | None = None) -> Reproduction:
+    """Return what must be run for a figure.
+
+    :param figure: such as `figure-2`, or a panel of it, `figure-2f`
+    :param scale: `paper`, or a smaller one
+    :param out: the folder of the reproduction
+    :param seeds: in place of those of the scale
+    """
+    data = _read()
+    panels = {
+        name: Panel.model_validate(values) for name, values in data["panels"].items() if figure in (name, name[:-1])
+    }
+    if not panels:
+        hint = nearest(figure, figure_names()) or f"; there are {', '.join(figure_names())}"
+        raise ConfigurationError(f"there is no figure {figure!r} to reproduce{hint}")
+    if scale not in data["scales"]:
+        hint = nearest(scale, data["scales"]) or f"; there are {', '.join(data['scales'])}"
+        raise ConfigurationError(f"there is no scale {scale!r}{hint}")
+    chosen = Scale.model_validate(data["scales"][scale])
+    configs = [
+        (panel.preset, variant, chosen.apply(load_config(f"{panel.preset}/{variant}", [f"seed={seed}"])))
+        for seed in (seeds or range(chosen.seeds))
+        for panel in panels.values()
+        for variant in panel.variants
+    ]
+    campaign = plan_runs(configs, out)
+    plain = {preset: config for preset, _, config in configs}
+    trials = {preset: _plan_trial(config, out.resolve()) for preset, config in plain.items()}
+    return Reproduction(panels, configs, campaign, trials)
+
+
+def _read() -> dict[str, Any]:
+    file = resources.files("hurl.experiments").joinpath("figures.yaml")
+    return parse_yaml(file.read_text("utf-8"), file.name)
+
+
+def _change(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return values with changes put in; a mapping goes only where there is one: a run without data gets none."""
+    changed = dict(values)
+    for key, value in changes.items():
+        if not isinstance(value, dict):
+            changed[key] = value
+        elif isinstance(changed.get(key), dict):
+            changed[key] = _change(changed[key], value)
+    return changed
+
+
+def _plan_trial(config: RunConfig, out: Path) -> Trial:
+    """Return a short run of the base algorithm."""
+    plain = {"guidance": None, "warm_start": None, "data": None, "seed": 0}
+    config = config.model_copy(update=plain | {"iterations": TRIAL_ITERATIONS, "checkpoint_every": TRIAL_ITERATIONS})
+    name = f"{config.environment.id.replace('/', '-')}-{hashlib.sha256(config.to_yaml().encode()).hexdigest()[:8]}"
+    file, folder = out / "configs" / f"trial-{name}.yaml", out / "shared" / "trials" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, config.to_yaml().encode())
+    log = out / "logs" / f"trial-{name}.log"
+    return Trial(Task(f"trial {name}", ("train", str(file), "--out", str(folder)), log), folder)
+
+
+def _seconds_of_run(config: RunConfig, speed: Speed) -> float:
+    """Return what a run takes once all that it needs is there."""
+    cloning = 0.0
+    if config.warm_start is not None and config.data is not None:
+        updates = config.warm_start.epochs * _transitions(config.data) / config.warm_start.batch_size
+        cloning = CLONING_UPDATE * updates * speed.update
+    return START_SECONDS + cloning + config.iterations * speed.iteration
+
+
+def _seconds_of_preparation(config: RunConfig, speed: Speed) -> dict[str, float]:
+    """Return what each step before a run takes, by what makes it the same step as another run's."""
+    if config.data is None or not config.needs_data:
+        return {}
+    data, fit = config.data.model_dump_json(), config.heuristic_to_fit
+    transitions = _transitions(config.data)
+    steps = {
+        data: START_SECONDS + config.data.iterations * speed.iteration,
+        f"{data} {config.seed}": START_SECONDS + transitions * speed.step,
+    }
+    if fit is not None:
+        updates = fit.parameters.get("epochs", FIT_EPOCHS) * transitions / FIT_BATCH
+        steps[f"{data} {config.seed} {fit.model_dump_json()}"] = START_SECONDS + FIT_UPDATE * updates * speed.update
+    return steps
+
+
+def _transitions(data: DataConfig) -> int:
+    """Return how many transitions there are, of all policies."""
+    return data.transitions * (data.iterations // load_config(data.train).checkpoint_every)

@@ -1,0 +1,110 @@
+"""The presets against the tables of the paper's appendix, typed off once more."""
+
+import pytest
+
+from hurl.experiments.config import load_config, preset_names
+from hurl.experiments.paper_tables import paper_table
+
+# Hopper, HalfCheetah, Swimmer, Humanoid
+DENSE = {
+    "observation dimensions": (11, 17, 8, 376),
+    "action dimensions": (3, 6, 2, 17),
+    "evaluation horizon": (1000, 1000, 1000, 1000),
+    "γ": (0.999, 0.99, 0.999, 0.99),
+    "iterations N": (200, 200, 200, 500),
+    "batch size": (4000, 4000, 4000, 10000),
+    "policy network": ("(64, 64)", "(64, 64)", "(64, 64)", "(256, 256)"),
+    "value network": ("(256, 256)", "(256, 256)", "(256, 256)", "(256, 256)"),
+    "activation": ("tanh", "tanh", "tanh", "tanh"),
+    "policy step size": (0.00025, 0.00025, 0.0005, 0.002),
+    "value step size": (0.0005, 0.0005, 0.0005, 0.00025),
+    "target step size": (0.02, 0.04, 0.01, 0.02),
+    "minibatch size": (128, 128, 128, 128),
+    "gradient steps per iteration": (1024, 1024, 1024, 1024),
+    "behaviour policies": (50, 50, 50, 50),
+    "HuRL-MC λ0": (0.95, 0.99, 0.95, 0.9),
+    "HuRL-MC α": (1e5, 1e5, 1.0, 1.0),
+    "HuRL-zero λ0": (0.98, 0.99, 0.99, 0.95),
+    "HuRL-zero α": (1e-5, 1e5, 1.0, 1e-5),
+}
+SPARSE = {
+    "observation dimensions": (11,),
+    "action dimensions": (2,),
+    "evaluation horizon": (500,),
+    "γ": (0.9,),
+    "iterations N": (200,),
+    "batch size": (10000,),
+    "policy network": ("(64, 64)",),
+    "value network": ("(256, 256)",),
+    "activation": ("tanh",),
+    "policy step size": (0.00025,),
+    "value step size": (0.00025,),
+    "target step size": (0.02,),
+    "minibatch size": (128,),
+    "gradient steps per iteration": (1024,),
+    "HuRL λ0": (0.5,),
+    "HuRL α": (1e5,),
+}
+GRID = {
+    "policy step size": [0.00025, 0.0005, 0.001, 0.002],
+    "value step size": [0.00025, 0.0005, 0.001, 0.002],
+    "target step size": [0.005, 0.01, 0.02, 0.04],
+    "γ": [0.9, 0.99, 0.999],
+    "λ0": [0.90, 0.95, 0.98, 0.99],
+    "α": [1e-5, 1.0, 1e5],
+}
+
+
+def _same(text, value):
+    return text == value if isinstance(value, str) else float(text) == value
+
+
+@pytest.mark.parametrize(("table", "expected"), [("table-2", SPARSE), ("table-3", DENSE)])
+def test_the_presets_have_the_values_of_the_paper(table, expected):
+    _, rows = paper_table(table)
+    assert [label for label, *_ in rows] == list(expected)
+    for label, *values in rows:
+        for text, value in zip(values, expected[label], strict=True):
+            assert _same(text, value), (label, text, value)
+
+
+def test_the_grid_of_the_tuning():
+    _, rows = paper_table("table-1")
+    assert {label: [float(value) for value in values.split(", ")] for label, values in rows} == GRID
+
+
+@pytest.mark.parametrize("preset", ["hopper", "halfcheetah", "swimmer", "humanoid"])
+def test_variants_differ_from_the_base_in_what_the_paper_says(preset):
+    names = [name.split("/")[1] for name in preset_names() if name.startswith(f"{preset}/")]
+    assert sorted(names) == ["bc", "hurl-mc", "hurl-vae", "hurl-zero", "pbrs", "sac", "sac-bc"]
+    configs = {name: load_config(f"{preset}/{name}") for name in names}
+    plain = configs["sac"]
+    assert (plain.warm_start, plain.guidance) == (None, None)
+    for name, config in configs.items():
+        for key in ("environment", "algorithm", "gamma", "steps_per_iteration", "updates_per_iteration"):
+            assert getattr(config, key) == getattr(plain, key), (name, key)
+        assert config.evaluation_episodes == 10
+        assert config.iterations == (0 if name == "bc" else plain.iterations)
+        assert (config.warm_start is None) == (name == "sac")
+        if name != "sac":
+            assert config.warm_start.epochs == (50 if preset == "humanoid" else 30)
+            assert (config.data.iterations, config.data.transitions) == (200, 10_000)
+    assert {name for name, config in configs.items() if config.guidance is not None} == {
+        "hurl-zero",
+        "hurl-mc",
+        "hurl-vae",
+        "pbrs",
+    }
+    assert configs["pbrs"].guidance.shaping == "pbrs"
+    assert configs["hurl-vae"].guidance.heuristic.kind == "vae"
+    for name in ("hurl-mc", "hurl-vae", "pbrs"):
+        assert configs[name].guidance.heuristic.parameters.get("epochs", 30) == (80 if preset == "humanoid" else 30)
+
+
+def test_the_ablation_is_hopper_with_a_constant_lambda():
+    mc = load_config("hopper/hurl-mc")
+    for value in ("0.9", "0.95", "0.98", "0.99", "1"):
+        config = load_config(f"hopper-lambda/{value}")
+        assert config.guidance.schedule.build(200)(1) == config.guidance.schedule.build(200)(200) == float(value)
+        assert config.model_copy(update={"guidance": mc.guidance}) == mc
+        assert config.guidance.heuristic == mc.guidance.heuristic

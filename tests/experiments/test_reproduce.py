@@ -1,0 +1,89 @@
+"""The paper's figures: what is run for them, at which scale, and what they are made of in the end."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from hurl.experiments.config import ConfigurationError, load_config
+from hurl.experiments.reproduce import figure_names, plan_reproduction
+
+DENSE = ["bc", "sac", "sac-bc", "hurl-zero", "hurl-mc", "pbrs"]
+
+
+def test_the_figures():
+    second, third = (f"figure-2{panel}" for panel in "abcdef"), (f"figure-3{panel}" for panel in "abcd")
+    assert figure_names() == ["figure-2", *second, "figure-3", *third]
+
+
+def test_figure_2_at_the_scale_of_the_paper(tmp_path):
+    plan = plan_reproduction("figure-2", "paper", tmp_path)
+    runs = {(preset, variant, config.seed) for preset, variant, config in plan.configs}
+    expected = {("sparse-reacher", variant) for variant in ("sac", "pbrs", "hurl")}
+    expected |= {(preset, variant) for preset in ("humanoid", "hopper", "swimmer", "halfcheetah") for variant in DENSE}
+    expected |= {("hopper-lambda", value) for value in ("0.9", "0.95", "0.98", "0.99", "1")}
+    assert runs == {(preset, variant, seed) for preset, variant in expected for seed in range(30)}
+    for preset, variant, config in plan.configs:
+        assert config == load_config(f"{preset}/{variant}", [f"seed={config.seed}"])
+
+
+def test_a_smaller_scale_has_fewer_seeds_and_iterations(tmp_path):
+    plan = plan_reproduction("figure-2c", "overnight", tmp_path)
+    assert {config.seed for _, _, config in plan.configs} == {0, 1, 2}
+    assert {variant: config.iterations for _, variant, config in plan.configs} == {
+        variant: 0 if variant == "bc" else 100 for variant in DENSE
+    }
+    assert all(config.data is None or config.data.iterations == 200 for _, _, config in plan.configs)
+
+
+def test_seeds_of_ones_own(tmp_path):
+    plan = plan_reproduction("figure-2f", "tiny", tmp_path, seeds=[4, 7])
+    assert {config.seed for _, _, config in plan.configs} == {4, 7}
+
+
+def test_unknown_figures_and_scales(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"no figure 'figure-2g' to reproduce; did you mean"):
+        plan_reproduction("figure-2g", "tiny", tmp_path)
+    with pytest.raises(ConfigurationError, match=r"no scale 'papper'; did you mean 'paper'"):
+        plan_reproduction("figure-2", "papper", tmp_path)
+
+
+def _hurl(*arguments):
+    return subprocess.run([sys.executable, "-m", "hurl", *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_the_whole_figure_at_a_tiny_scale(tmp_path):
+    command = ("reproduce", "figure-2", "--scale", "tiny", "--out", tmp_path, "--jobs", 2)
+    asked = _hurl(*command, "--dry-run")
+    assert asked.returncode == 0, asked.stderr
+    assert "core-hours in all" in asked.stdout
+    assert not (tmp_path / "hopper").exists()  # nothing is run before the cost is told
+    done = _hurl(*command)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("core-hours in all") < done.stdout.index("hopper/hurl-mc/seed-0")
+    page = (tmp_path / "report" / "report.html").read_text("utf-8")
+    data = json.loads(page.partition('type="application/json" id="data">')[2].partition("</script>")[0])
+    panels = {panel["name"]: [variant["name"] for variant in panel["variants"]] for panel in data["environments"]}
+    dense = sorted(DENSE)
+    assert panels == {
+        "2a Sparse-Reacher": ["hurl", "pbrs", "sac"],
+        "2b Humanoid": dense,
+        "2c Hopper": dense,
+        "2d Swimmer": dense,
+        "2e HalfCheetah": dense,
+        "2f Hopper, constant λ": ["0.9", "0.95", "0.98", "0.99", "1"],
+    }
+    assert (tmp_path / "report" / "returns.png").is_file()
+
+
+def test_the_cost_counts_what_runs_share_once(tmp_path):
+    """Trials that were run before tell the speed; the rest is arithmetic."""
+    plan = plan_reproduction("figure-2f", "tiny", tmp_path)
+    (trial,) = {trial.task.arguments: trial for trial in plan.trials.values()}.values()
+    assert _hurl(*trial.task.arguments).returncode == 0
+    (cost,) = plan.costs()
+    assert (cost.preset, cost.runs, cost.iterations) == ("hopper-lambda", 5, 10)
+    (twice,) = plan_reproduction("figure-2f", "tiny", tmp_path, seeds=[0, 1]).costs()
+    behaviour = cost.seconds * 2 - twice.seconds  # the one step that seeds share
+    assert behaviour == pytest.approx(8.0 + 4 * cost.speed.iteration)
