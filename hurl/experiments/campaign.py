@@ -131,7 +131,7 @@ class _Planner:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, config.to_yaml().encode())
         folder = self.out / name
-        self._add(name, ["train", str(file), "--out", str(folder)], needs)
+        self._add(name, ["train", str(file), "--out", str(folder)], needs, folder=folder, cores=config.threads)
         self.runs.append(CampaignRun(name, variant, config.seed, config, folder))
 
     def prepare(self, config: RunConfig) -> tuple[RunConfig, list[str]]:
@@ -158,14 +158,16 @@ class _Planner:
         name = f"{data.train.replace('/', '-')}-{_digest(data.train, data.iterations, data.settings)}"
         behaviour = self.shared / "behaviour" / name
         settings = _as_options({"iterations": data.iterations} | data.settings)
-        train = self._add(f"behaviour {name}", ["train", data.train, *settings, "--out", str(behaviour)], [])
+        arguments = ["train", data.train, *settings, "--out", str(behaviour)]
+        cores = load_config(data.train, settings[1::2]).threads
+        train = self._add(f"behaviour {name}", arguments, [], folder=behaviour, cores=cores)
         dataset = f"{name}/{data.transitions}-seed-{seed}-v0"
         arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--seed", str(seed), "--threads", "1"]
         step = self._add(
             f"data {dataset}",
             ["collect", str(behaviour), *arguments, "--transitions", str(data.transitions)],
             [train],
-            self.shared / "data" / dataset,
+            product=self.shared / "data" / dataset,
         )
         return dataset, step
 
@@ -179,13 +181,13 @@ class _Planner:
             f"fit {folder.name}",
             ["fit", fit.kind, *arguments, *settings, "--threads", "1", "--out", str(folder)],
             [f"data {dataset}"],
-            folder,
+            product=folder,
         )
         return folder, step
 
-    def _add(self, name: str, arguments: list[str], needs: list[str], product: Path | None = None) -> str:
+    def _add(self, name: str, arguments: list[str], needs: list[str], **more: Any) -> str:
         log = self.out / "logs" / f"{name.replace('/', '-').replace(' ', '-')}.log"
-        self.tasks.setdefault(name, Task(name, tuple(arguments), log, tuple(needs), product))
+        self.tasks.setdefault(name, Task(name, tuple(arguments), log, tuple(needs), **more))
         return name
 
 

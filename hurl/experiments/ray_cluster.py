@@ -18,13 +18,11 @@ import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import ModuleType
 from typing import IO, Any
 
-from hurl.experiments.config import load_config
 from hurl.experiments.parcels import Version, list_files, pack, read_chunks, remove_others, unpack
 from hurl.experiments.tasks import State, Task, first_states, raise_failures, ready_tasks
 
@@ -261,7 +259,6 @@ class _Dispatcher:
     def __init__(self, ray: ModuleType, tasks: Sequence[Task], root: Path) -> None:
         self.ray, self.tasks, self.root = ray, tasks, root
         self.states = first_states(tasks)
-        self.cores = {task.name: _cores(task) for task in tasks}
         self.flights: dict[Any, _Flight] = {}  # by the reference to the runner's next answer
         self.token = root / f".ray-{uuid.uuid4().hex}"
         self.sending = False  # until a node is met that does not share the folder
@@ -294,15 +291,15 @@ class _Dispatcher:
     def _check_cores(self) -> None:
         """Refuse a task that no node has the cores for: Ray would wait for one."""
         largest = max((node["Resources"].get("CPU", 0) for node in self.ray.nodes() if node["Alive"]), default=0)
-        for name, cores in self.cores.items():
-            if self.states[name] in (State.waiting, State.running) and cores > largest:
+        for task in self.tasks:
+            if self.states[task.name] in (State.waiting, State.running) and task.cores > largest:
                 raise RayClusterError(
-                    f"{name} asks for {cores} cores and the largest node of the cluster has "
+                    f"{task.name} asks for {task.cores} cores and the largest node of the cluster has "
                     f"{largest:.0f}: lower its `threads`, or add a node"
                 )
 
     def _submit(self, task: Task, attempt: int = 1) -> None:
-        actor = self.ray.remote(num_cpus=self.cores[task.name], max_restarts=0)(_Runner)
+        actor = self.ray.remote(num_cpus=task.cores, max_restarts=0)(_Runner)
         self._start(_Flight(task, attempt, actor.remote()))
 
     def _start(self, flight: _Flight) -> None:
@@ -400,25 +397,7 @@ def _first_line(error: object) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-# What a task's command says of it ------------------------------------------------------------------------------------
-
-
-def _values(task: Task, option: str) -> list[str]:
-    return [value for name, value in pairwise(task.arguments) if name == option]
-
-
-def _cores(task: Task) -> int:
-    """Return how many cores a task uses: the threads of a run, one for all else."""
-    if task.arguments[0] != "train":
-        return 1
-    settings = [*_values(task, "--set"), *(f"seed={seed}" for seed in _values(task, "--seed"))]
-    return load_config(task.arguments[1], settings).threads
-
-
 def _places(task: Task) -> tuple[Path, ...]:
     """Return where a task writes: its result, the folder beside it where an unfinished one is kept, its log."""
-    results = [*map(Path, _values(task, "--out")), *([] if task.product is None else [task.product])]
-    places = [
-        place for result in dict.fromkeys(results) for place in (result, result.with_name(f".{result.name}.part"))
-    ]
-    return (*places, task.log)
+    results = [result for result in (task.folder, task.product) if result is not None]
+    return (*(place for result in results for place in (result, result.with_name(f".{result.name}.part"))), task.log)

@@ -202,7 +202,8 @@ def _plan_trial(config: RunConfig, out: Path) -> Trial:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, config.to_yaml().encode())
     log = out / "logs" / f"trial-{name}.log"
-    return Trial(Task(f"trial {name}", ("train", str(file), "--out", str(folder)), log), folder)
+    command = ("train", str(file), "--out", str(folder))
+    return Trial(Task(f"trial {name}", command, log, folder=folder, cores=config.threads), folder)
 
 
 def _seconds_of_run(config: RunConfig, speed: Speed) -> float:

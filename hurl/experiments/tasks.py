@@ -40,6 +40,8 @@ class Task:
     :param log: where its output goes
     :param needs: the names of the tasks that must be done before it
     :param product: what appears, whole, when it is done: where it is there, the task need not run
+    :param folder: what it writes bit by bit, such as a run's folder
+    :param cores: how many it uses; on this machine it gets its share, whatever it asks for
     """
 
     name: str
@@ -47,6 +49,8 @@ class Task:
     log: Path
     needs: tuple[str, ...] = ()
     product: Path | None = None
+    folder: Path | None = None
+    cores: int = 1
 
 
 def run_tasks(

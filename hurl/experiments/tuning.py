@@ -423,6 +423,7 @@ class Study:
                 f"trial {trial.number}",
                 ("tune-trial", str(self.folder.resolve()), str(trial.number)),
                 self.folder / "logs" / f"{trial.number:04d}-{process}.log",
+                cores=self.settings.config.threads,
             )
             for trial in begun
         ]

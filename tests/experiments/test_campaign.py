@@ -76,3 +76,14 @@ def test_unknown_presets_and_variants_suggest_the_nearest(tmp_path):
         plan_campaign("hoper", ["sac"], [0], tmp_path)
     with pytest.raises(ConfigurationError, match=r"hopper has no variant 'hurl-mk'; did you mean 'hurl-mc'"):
         plan_campaign("hopper", ["hurl-mk"], [0], tmp_path)
+
+
+def test_a_run_asks_for_the_cores_of_its_threads(tmp_path):
+    plan = plan_campaign("hopper", ["sac-bc"], [0], tmp_path, ["threads=2", "data.settings={threads: 3}"])
+    cores = {task.name.split()[0].split("/")[0]: task.cores for task in plan.tasks}
+    assert cores == {"behaviour": 3, "data": 1, "hopper": 2}
+
+
+def test_fewer_iterations_leave_behaviour_cloning_alone(tmp_path):
+    plan = plan_campaign("hopper", ["bc", "sac"], [0], tmp_path, iterations=7)
+    assert {run.variant: run.config.iterations for run in plan.runs} == {"bc": 0, "sac": 7}

@@ -116,9 +116,9 @@ def write_config(root, name, values):
     (root / "configs" / f"{name}.yaml").write_text(yaml.safe_dump(values))
 
 
-def training(root, name, needs=()):
+def training(root, name, needs=(), cores=1):
     arguments = ("train", str(root / "configs" / f"{name}.yaml"), "--out", str(root / "runs" / name))
-    return Task(name, arguments, root / "logs" / f"{name}.log", needs)
+    return Task(name, arguments, root / "logs" / f"{name}.log", needs, folder=root / "runs" / name, cores=cores)
 
 
 def plan(root):
@@ -204,11 +204,10 @@ def test_a_campaign_through_a_client(head, tmp_path):
 
 
 def test_more_cores_than_a_node_has(head, tmp_path):
-    write_config(tmp_path, "wide", SMALL | {"threads": 64})
     with pytest.raises(
         RayClusterError, match=r"wide asks for 64 cores and the largest node of the cluster has 1: lower"
     ):
-        run_tasks_on_ray([training(tmp_path, "wide")], head.address, tmp_path)
+        run_tasks_on_ray([training(tmp_path, "wide", cores=64)], head.address, tmp_path)
     assert not (tmp_path / "runs").exists()
 
 
