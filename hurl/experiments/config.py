@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -216,11 +218,7 @@ def validate(values: Mapping[str, Any], source: str) -> RunConfig:
 
 def preset_names() -> list[str]:
     """Return the presets, each with its variants: `sparse-reacher/hurl`, …"""
-    names = []
-    for file in sorted(resources.files("hurl.experiments").joinpath("presets").iterdir(), key=lambda file: file.name):
-        preset = parse_yaml(file.read_text("utf-8"), file.name)
-        names += [f"{file.name.removesuffix('.yaml')}/{variant}" for variant in preset["variants"]]
-    return names
+    return [f"{name}/{variant}" for name, preset in _presets().items() for variant in preset["variants"]]
 
 
 def preset_description(name: str) -> str:
@@ -247,8 +245,14 @@ def _read_source(source: str) -> dict[str, Any]:
 
 
 def _read_preset(name: str) -> dict[str, Any]:
-    file = resources.files("hurl.experiments").joinpath("presets", f"{name.split('/')[0]}.yaml")
-    return parse_yaml(file.read_text("utf-8"), file.name)
+    return deepcopy(_presets()[name.split("/")[0]])
+
+
+@cache
+def _presets() -> dict[str, dict[str, Any]]:
+    """Return the presets by name, as their files have them; read once, for a campaign loads hundreds of variants."""
+    files = sorted(resources.files("hurl.experiments").joinpath("presets").iterdir(), key=lambda file: file.name)
+    return {file.name.removesuffix(".yaml"): parse_yaml(file.read_text("utf-8"), file.name) for file in files}
 
 
 class _Loader(yaml.SafeLoader):
