@@ -1,0 +1,12 @@
+"""Guidance for RLlib: rewards reshaped in the learner, γ̃ wherever an algorithm discounts."""
+
+try:
+    import ray.rllib  # noqa: F401
+except ImportError as error:
+    raise ImportError(f"hurl.rllib needs Ray with RLlib ({error}): pip install 'hurl[rllib]'") from error
+
+from hurl.rllib.connector import ReshapeRewards
+from hurl.rllib.guided import guided
+from hurl.rllib.learner import GuidedLearner
+
+__all__ = ["GuidedLearner", "ReshapeRewards", "guided"]

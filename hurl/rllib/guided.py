@@ -1,0 +1,67 @@
+"""`guided(config, guidance)`: the paper's Algorithm 1 around an algorithm of RLlib."""
+
+from __future__ import annotations
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.appo import APPOConfig
+from ray.rllib.algorithms.cql import CQLConfig
+from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.algorithms.impala import IMPALAConfig
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.sac import SACConfig
+
+from hurl.guidance import Guidance
+from hurl.rllib.learner import GUIDANCE_KEY, guided_learner
+
+__all__ = ["guided"]
+
+
+def guided(config: AlgorithmConfig, guidance: Guidance) -> AlgorithmConfig:
+    """Return the configuration with guidance in it: PPO, SAC or DQN on the reshaped MDP.
+
+        config = PPOConfig().environment("CartPole-v1").training(gamma=0.99)
+        algorithm = hurl.rllib.guided(config, guidance).build_algo()
+
+    `train`, `save_to_path`, `from_checkpoint`, Tune and the rest work as ever; λ advances with the environment steps
+    sampled, and is in the results with γ̃ and h, under `learners/default_policy/guidance_…`. With λ = 1 it is the
+    algorithm itself.
+
+    :param config: for one agent, on RLlib's new API stack; it is copied, not changed
+    """
+    _check(config, guidance)
+    guided_config = config.copy(copy_frozen=False)
+    learner = guided_learner(config.learner_class)
+    guided_config.learners(learner_class=learner, learner_config_dict={GUIDANCE_KEY: guidance})
+    return guided_config
+
+
+def _check(config: AlgorithmConfig, guidance: Guidance) -> None:
+    if not isinstance(config, AlgorithmConfig):
+        raise TypeError(f"guided() takes a configuration of RLlib, such as PPOConfig(), got {config!r}")
+    if not isinstance(guidance, Guidance):
+        raise TypeError(f"guided() takes a hurl.Guidance, got {guidance!r}")
+    name = type(config).__name__.removesuffix("Config")
+    if isinstance(config, IMPALAConfig | APPOConfig):
+        raise ValueError(
+            f"{name} can't be guided: its batches wait in queues between the reshaping of rewards and the loss, so "
+            "that the two would use different λ; take PPO, SAC or DQN"
+        )
+    if not isinstance(config, PPOConfig | SACConfig | DQNConfig) or isinstance(config, CQLConfig):
+        raise ValueError(f"{name} can't be guided: take PPO, SAC or DQN")
+    if not config.enable_rl_module_and_learner or not config.enable_env_runner_and_connector_v2:
+        raise ValueError(f"{name} is configured for RLlib's old API stack, which can't be guided: leave api_stack out")
+    if config.is_multi_agent:
+        raise ValueError("a multi-agent configuration can't be guided: h is a function of one agent's observations")
+    if not config.add_default_connectors_to_learner_pipeline:
+        raise ValueError("guidance needs RLlib's own learner connectors: leave add_default_connectors_to_… as it is")
+    if config.gamma != guidance.gamma:
+        raise ValueError(
+            f"gamma is {config.gamma!r} for {name} and {guidance.gamma!r} for its guidance: "
+            f"set .training(gamma={guidance.gamma!r})"
+        )
+    n_step = getattr(config, "n_step", 1)
+    if n_step != 1:
+        raise ValueError(
+            f"n_step={n_step!r} can't be guided: RLlib's replay buffer sums rewards before they can be reshaped; "
+            "set .training(n_step=1)"
+        )
