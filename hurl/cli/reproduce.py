@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from hurl.cli.app import Debug, app, console, interruptible
+from hurl.cli.chain import chain
 from hurl.cli.progress import CampaignTable
 from hurl.cli.report import print_report
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
@@ -23,7 +24,7 @@ from hurl.experiments.reproduce import Cost, plan_reproduction
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(metavar="FIGURE|TABLE", help="figure-2, figure-3, a panel such as figure-2f, or table-1 to 3."),
+        typer.Argument(metavar="FIGURE|TABLE", help="figure-1 to 3, a panel such as figure-2f, or table-1 to 3."),
     ],
     scale: Annotated[
         str, typer.Option(help="paper (30 seeds), overnight (3, half as long) or tiny (a trial).")
@@ -42,6 +43,9 @@ def reproduce(
     """
     if name.startswith("table"):
         _print_paper_table(name)
+        return
+    if name == "figure-1":
+        chain(out or Path("reproductions") / name)
         return
     at_a_time = count_jobs(jobs, ray)
     folder = out or Path("reproductions") / f"{name}-{scale}"

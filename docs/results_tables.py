@@ -1,0 +1,106 @@
+"""The tables and pictures of results.md, from the runs in `results/`.
+
+    python docs/results_tables.py --copy campaigns    # take over what is small of a campaign's runs, first
+    python docs/results_tables.py                     # tables on standard output, pictures into docs/results
+
+The runs were made with the commands that results.md names.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from hurl.experiments.folder import RunFolder
+from hurl.files import write_whole
+from hurl.reports import Environment, collect_panels, compute_report
+from hurl.reports.pictures import write_pictures
+from hurl.reports.statistics import area, bootstrap, final_return
+from hurl.reports.tables import show
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "results"
+PANELS = {
+    "Sparse-Reacher": "sparse-reacher",
+    "Humanoid": "humanoid",
+    "Hopper": "hopper",
+    "Swimmer": "swimmer",
+    "HalfCheetah": "halfcheetah",
+    "Hopper, constant λ": "hopper-lambda",
+}
+# The authors' AUC of HuRL-MC over that of HuRL-zero, which is SAC with BC but for a short dip of λ.
+AUTHORS = {"Hopper": 1.40, "Humanoid": 1.38, "Swimmer": 1.24, "HalfCheetah": 1.10}
+KEPT = ("config.yaml", "metrics.csv", "versions.json")
+
+
+def copy_runs(campaign: Path) -> None:
+    """Copy configuration, metrics and versions of finished runs; paths in them become relative to the campaign."""
+    for preset in PANELS.values():
+        for folder in sorted((campaign / preset).glob("*/seed-*")):
+            run = RunFolder(folder)
+            rows = run.read_metrics()
+            if not rows or rows[-1].iteration < run.read_config().iterations:
+                print(f"left out, not finished: {folder.relative_to(campaign)}")
+                continue
+            target = RESULTS / folder.relative_to(campaign)
+            target.mkdir(parents=True, exist_ok=True)
+            for name in KEPT:
+                content = (folder / name).read_text("utf-8").replace(str(campaign.resolve()), "campaigns")
+                write_whole(target / name, content.encode())
+
+
+def tables(environment: Environment) -> str:
+    """Return the table of a panel: AUC over the iterations that all variants have, and over all of each."""
+    trained = [variant for variant in environment.variants if not variant.is_cloning]
+    common = min(variant.iterations for variant in trained)
+    lines = [
+        f"| {environment.name} | seeds | iterations | AUC, first {common} | AUC, all | return, last 5 |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for variant in environment.variants:
+        figures = [
+            [area(run, common) for run in variant.finished],
+            [area(run, variant.iterations) for run in variant.finished],
+            [final_return(run) for run in variant.finished],
+        ]
+        cells = [show(bootstrap(lambda x: x, np.array(values)), ",.0f") for values in figures]
+        lines.append(f"| {variant.name} | {len(variant.finished)} | {variant.iterations} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def ratios(environments: dict[str, Environment]) -> str:
+    """Return the table that compares with the authors' figures."""
+    lines = ["| | seeds | iterations | AUC hurl-mc / sac-bc | the authors' |", "|---|---:|---:|---:|---:|"]
+    for name, authors in AUTHORS.items():
+        if name not in environments:
+            continue
+        ours, theirs = (environments[name].variant(variant) for variant in ("hurl-mc", "sac-bc"))
+        iterations = min(ours.iterations, theirs.iterations)
+        areas = [np.array([area(run, iterations) for run in variant.finished]) for variant in (ours, theirs)]
+        ratio = show(bootstrap(lambda x, y: x / y, *areas), ".2f")
+        lines.append(f"| {name} | {len(areas[0])} | {iterations} | {ratio} | {authors:.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Copy runs, or print tables and draw pictures."""
+    parser = argparse.ArgumentParser(description="Tables and pictures of docs/results.md.")
+    parser.add_argument("--copy", type=Path, metavar="CAMPAIGN", help="take over the runs of a campaign, and stop")
+    campaign = parser.parse_args().copy
+    if campaign is not None:
+        copy_runs(campaign)
+        return
+    panels = {title: [RESULTS / preset] for title, preset in PANELS.items() if (RESULTS / preset).is_dir()}
+    collection = collect_panels(panels)
+    environments = {environment.name: environment for environment in collection.environments}
+    print(ratios(environments))
+    for environment in collection.environments:
+        print(f"\n{tables(environment)}")
+    report = compute_report(collection)
+    write_pictures(report, PICTURES)
+
+
+if __name__ == "__main__":
+    main()
