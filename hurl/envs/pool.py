@@ -23,7 +23,7 @@ def single_precision(space: gym.Space[Any]) -> gym.Space[Any]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Hide that EnvPool hands Gymnasium float64 bounds for float32 spaces: nothing that a user could change."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32")
@@ -62,7 +62,7 @@ class EnvPoolVecEnv(VecEnv):
             # Where OpenGL is missing, EnvPool's renderer ends the whole process.
             raise ValueError(f"{env_id} cannot be rendered through EnvPool; Gymnasium's form of it can.")
         if max_episode_steps is None:
-            with _quiet():
+            with quiet():
                 max_episode_steps = int(envpool.make_spec(env_id).config.max_episode_steps)
         self.env_id = env_id
         self.max_episode_steps = max_episode_steps
@@ -92,7 +92,7 @@ class EnvPoolVecEnv(VecEnv):
         # EnvPool takes 32-bit signed seeds, Stable-Baselines3 draws unsigned ones.
         seed %= np.iinfo(np.int32).max - n_envs
         try:
-            with _quiet():
+            with quiet():
                 pool = envpool.make(self.env_id, env_type="gymnasium", seed=seed, **self._make_arguments)
                 self._spaces = pool.observation_space, pool.action_space  # EnvPool makes them on first use
                 return pool

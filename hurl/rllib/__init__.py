@@ -8,5 +8,15 @@ except ImportError as error:
 from hurl.rllib.connector import ReshapeRewards
 from hurl.rllib.guided import guided
 from hurl.rllib.learner import GuidedLearner
+from hurl.rllib.modules import ImpalaCNNModule, on_procgen
+from hurl.rllib.vector_env import EnvPoolVectorEnv, on_envpool
 
-__all__ = ["GuidedLearner", "ReshapeRewards", "guided"]
+__all__ = [
+    "EnvPoolVectorEnv",
+    "GuidedLearner",
+    "ImpalaCNNModule",
+    "ReshapeRewards",
+    "guided",
+    "on_envpool",
+    "on_procgen",
+]
