@@ -29,7 +29,7 @@ PACKAGES = (
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all: aside first, then renamed."""
-    aside = path.with_name(f".{path.name}.part")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")  # another process may be writing the same file
     try:
         with aside.open("wb") as file:
             file.write(content)

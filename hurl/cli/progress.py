@@ -9,10 +9,12 @@ from rich.table import Table
 from hurl.cli.app import console
 from hurl.experiments.campaign import Campaign, CampaignRun
 from hurl.experiments.config import RunConfig
-from hurl.experiments.folder import Row, RunFolder
+from hurl.experiments.folder import Row, RunFolder, RunFolderError
 from hurl.experiments.tasks import State
 
 __all__ = ["CampaignTable", "RunProgress"]
+
+MANY = 30  # steps that a terminal still shows
 
 
 class RunProgress:
@@ -58,8 +60,7 @@ class RunProgress:
         """Show an iteration; iteration 0 is the cloned policy."""
         status = f"return {row.return_mean:.1f}"
         if row.iteration:
-            seconds = row.seconds_collecting + row.seconds_training + row.seconds_evaluating
-            status += f"  λ {row.lambda_:.3f}  {self.config.steps_per_iteration / seconds:,.0f} steps/s"
+            status += f"  λ {row.lambda_:.3f}  {self.config.steps_per_iteration / row.seconds:,.0f} steps/s"
             self.progress.update(self.iterations, completed=row.iteration, status=status)
         else:
             self.progress.update(self.cloning, completed=self.epochs, status=f"done: {status}")
@@ -77,6 +78,7 @@ class CampaignTable:
         self.runs = {run.task: run for run in plan.runs}
         self.live = Live(console=console, refresh_per_second=2, transient=False)
         self.states: dict[str, State] = {}
+        self.cells: dict[str, tuple[float, list[str]]] = {}
 
     def __enter__(self) -> CampaignTable:
         if console.is_terminal:
@@ -97,22 +99,37 @@ class CampaignTable:
         self.states = dict(states)
 
     def _table(self, states: dict[str, State]) -> Table:
-        table = Table()
+        """Return a row for each step; of many, those that run or have failed."""
+        tasks = self.plan.tasks
+        done = sum(state is State.done for state in states.values())
+        table = Table(title=f"{done} of {len(tasks)} steps done", title_justify="left")
         for heading in ("step", "", "iteration", "return", "λ", "time left"):
             table.add_column(heading, justify="left" if heading in ("step", "") else "right")
-        for task in self.plan.tasks:
+        if len(tasks) > MANY:
+            tasks = tuple(task for task in tasks if states[task.name] in (State.running, State.failed))
+        for task in tasks:
             run = self.runs.get(task.name)
-            table.add_row(task.name, states[task.name].value, *(_progress(run) if run is not None else [""] * 4))
+            table.add_row(task.name, states[task.name].value, *(self._progress(run) if run is not None else [""] * 4))
         return table
 
+    def _progress(self, run: CampaignRun) -> list[str]:
+        """Return iteration, return, λ and time left of a run, read again where its metrics have changed."""
+        file = RunFolder(run.folder).metrics_file
+        changed = file.stat().st_mtime if file.exists() else 0.0
+        if self.cells.get(run.task, (-1.0, []))[0] != changed:
+            self.cells[run.task] = changed, _describe(run)
+        return self.cells[run.task][1]
 
-def _progress(run: CampaignRun) -> list[str]:
-    """Return iteration, return, λ and time left of a run."""
-    rows = RunFolder(run.folder).read_metrics()
+
+def _describe(run: CampaignRun) -> list[str]:
+    try:
+        rows = RunFolder(run.folder).read_metrics()
+    except RunFolderError:
+        return ["damaged", "", "", ""]
     if not rows:
         return [f"0/{run.config.iterations}", "", "", ""]
     last = rows[-1]
-    seconds = [row.seconds_collecting + row.seconds_training + row.seconds_evaluating for row in rows[-10:]]
+    seconds = [row.seconds for row in rows[-10:]]
     left = sum(seconds) / len(seconds) * (run.config.iterations - last.iteration)
     time = f"{left / 60:.0f} min" if last.iteration < run.config.iterations else ""
     return [f"{last.iteration}/{run.config.iterations}", f"{last.return_mean:.1f}", f"{last.lambda_:.3f}", time]

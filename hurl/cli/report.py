@@ -56,7 +56,7 @@ def print_report(report: Report, out: Path) -> None:
     for warning in report.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for section in report.sections:
-        _print(section.environment.name, summary_table(section), leave_out={"iterations", _less_telling(section)})
+        _print(section.environment.name, summary_table(section), leave_out={_less_telling(section)})
     if report.scores:
         _print("Scores over environments", scores_table(report.scores), leave_out={"median", "mean"})
     else:

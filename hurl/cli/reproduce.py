@@ -17,7 +17,8 @@ from hurl.cli.report import print_report
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
 from hurl.experiments.campaign import Campaign, parse_seeds
 from hurl.experiments.process import prepare_process
-from hurl.experiments.reproduce import Cost, plan_reproduction
+from hurl.experiments.reproduce import Cost, Reproduction, plan_reproduction
+from hurl.experiments.tasks import TasksFailedError
 
 
 @app.command(epilog="Example:  hurl reproduce figure-2f --scale overnight --dry-run")
@@ -57,15 +58,24 @@ def reproduce(
     _print_costs(plan.costs(), at_a_time)
     if dry_run:
         return
-    with CampaignTable(plan.campaign) as table, interruptible():
-        run_steps(plan.campaign.tasks, table.show, jobs=at_a_time, ray=ray, root=folder)
+    try:
+        with CampaignTable(plan.campaign) as table, interruptible():
+            run_steps(plan.campaign.tasks, table.show, jobs=at_a_time, ray=ray, root=folder)
+    except TasksFailedError:
+        _report(plan, folder)  # what there is; then say what is missing
+        raise
+    _report(plan, folder)
 
+
+def _report(plan: Reproduction, folder: Path) -> None:
+    """Report on the runs that there are."""
     from hurl.reports import collect_panels, compute_report, write_report
 
-    panels = {
-        f"{panel_name[-2:]} {panel.title}": [folder / panel.preset / variant for variant in panel.variants]
-        for panel_name, panel in plan.panels.items()
-    }
+    panels = {}
+    for name, panel in plan.panels.items():
+        variants = [folder / panel.preset / variant for variant in panel.variants]
+        if found := [variant for variant in variants if any(variant.glob("*/metrics.csv"))]:
+            panels[f"{name[-2:]} {panel.title}"] = found
     with console.status("reporting"):
         report = compute_report(collect_panels(panels), command=shlex.join(["hurl", *sys.argv[1:]]))
         write_report(report, folder / "report")

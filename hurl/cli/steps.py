@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hurl.experiments.ray_cluster import run_tasks_on_ray
-from hurl.experiments.tasks import State, Task, run_tasks
+from hurl.experiments.tasks import State, Task, cores_here, run_tasks
 
 __all__ = ["Jobs", "Ray", "count_jobs", "run_steps"]
 
@@ -24,17 +24,24 @@ def count_jobs(jobs: int | None, ray: str | None) -> int:
     """Return how many steps run at a time on this machine."""
     if ray is not None and jobs is not None:
         raise ValueError("with --ray, the cores of the cluster say how many steps run at a time: leave --jobs out")
-    return jobs or 2
+    return min(jobs or 2, cores_here())
 
 
 def run_steps(
-    tasks: Sequence[Task], watch: Callable[[dict[str, State]], None], *, jobs: int, ray: str | None, root: Path
+    tasks: Sequence[Task],
+    watch: Callable[[dict[str, State]], None],
+    *,
+    jobs: int,
+    ray: str | None,
+    root: Path,
+    shared: bool = False,
 ) -> None:
     """Run tasks here, or on a cluster where an address is given.
 
     :param root: the folder that they read from and write to
+    :param shared: whether all nodes must share it
     """
     if ray is None:
         run_tasks(tasks, jobs, watch)
     else:
-        run_tasks_on_ray(tasks, ray, root, watch)
+        run_tasks_on_ray(tasks, ray, root, watch, shared=shared)

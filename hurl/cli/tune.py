@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
@@ -18,7 +17,7 @@ from hurl.cli.progress import CampaignTable
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
 from hurl.experiments.campaign import plan_preparation
 from hurl.experiments.config import RunConfig, load_config
-from hurl.experiments.folder import RunFolder
+from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import State, Task, run_tasks
 from hurl.files import write_whole
@@ -70,6 +69,8 @@ def tune(
     from hurl.experiments import tuning
 
     at_a_time = count_jobs(jobs, ray)
+    if ray is not None and budget is not None:
+        raise tuning.TuningError("--budget is for this machine: with --ray, say how many --trials there are to be")
     chosen, source = _stage(stage), tuning.find_source(source, _stage(stage))
     if budget is not None and budget <= 0:
         raise tuning.TuningError(f"--budget {budget:g} must be more than 0 hours")
@@ -145,8 +146,8 @@ def _set_up(
                 study.write(study.settings.model_copy(update={"scale": more}))
         else:
             prepared = _prepare(config, folder)
-            timing = _measure(prepared, folder, _at_a_time(jobs))
-            scale = plan_scale(trials, config.iterations, timing, _at_a_time(jobs), budget)
+            timing = _measure(prepared, folder, jobs)
+            scale = plan_scale(trials, config.iterations, timing, jobs, budget)
             file = str(Path(source).resolve()) if source.endswith((".yaml", ".yml")) else source
             study.write(
                 StudyConfig(
@@ -162,11 +163,6 @@ def _set_up(
             )
         study.add_trials()
     return study
-
-
-def _at_a_time(jobs: int) -> int:
-    """Return how many trials run at a time: one that shares its core with another is no quicker."""
-    return min(jobs, os.cpu_count() or 1)
 
 
 def _prepare(config: RunConfig, folder: Path) -> RunConfig:
@@ -203,12 +199,10 @@ def _measure(config: RunConfig, folder: Path, jobs: int) -> Timing:
 
 def _print_plan(study: Study, jobs: int) -> None:
     scale, timing = study.settings.scale, study.settings.timing
-    hours = scale.seconds(timing) / _at_a_time(jobs) / 3600
-    text = (
-        f"{scale.trials} trials of {scale.iterations} iterations, {_at_a_time(jobs)} at a time: about {_hours(hours)}"
-    )
+    hours = scale.seconds(timing) / jobs / 3600
+    text = f"{scale.trials} trials of {scale.iterations} iterations, {jobs} at a time: about {_hours(hours)}"
     if scale.pruning:
-        most = scale.seconds(timing, at_most=True) / _at_a_time(jobs) / 3600
+        most = scale.seconds(timing, at_most=True) / jobs / 3600
         text += (
             f", at most {_hours(most)}; from iteration {scale.pruning_starts} on, a trial whose AUC is below the "
             "median of the finished ones is stopped"
@@ -223,8 +217,8 @@ def _hours(hours: float) -> str:
 def _run(study: Study, trials: int, jobs: int, ray: str | None) -> None:
     tasks = study.tasks(trials)
     try:
-        with _StudyTable(study, trials, _at_a_time(jobs)) as table:
-            run_steps(tasks, table.show, jobs=jobs, ray=ray, root=study.folder)
+        with _StudyTable(study, trials, jobs) as table:
+            run_steps(tasks, table.show, jobs=jobs, ray=ray, root=study.folder, shared=True)
     finally:
         _print_results(study, trials)
 
@@ -316,7 +310,10 @@ class _StudyTable:
         for heading in ("trial", "iteration", "return", *map(_short, self.study.settings.grid)):
             table.add_column(heading, justify="right")
         for trial in running:
-            rows = RunFolder(self.study.run_folder(trial.number)).read_metrics()
+            try:
+                rows = RunFolder(self.study.run_folder(trial.number)).read_metrics()
+            except RunFolderError:  # the trial itself will say so
+                rows = []
             iteration = f"{rows[-1].iteration if rows else 0}/{self.study.settings.scale.iterations}"
             last = f"{rows[-1].return_mean:.1f}" if rows else ""
             values = (_value(trial.params[key]) for key in self.study.settings.grid)

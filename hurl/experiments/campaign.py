@@ -16,15 +16,26 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import ConfigurationError, DataConfig, FitConfig, RunConfig, load_config, preset_names
+from hurl.experiments.config import (
+    ConfigurationError,
+    DataConfig,
+    FitConfig,
+    RunConfig,
+    as_overrides,
+    load_config,
+    preset_names,
+)
 from hurl.experiments.tasks import Task
 from hurl.files import write_whole
 from hurl.names import nearest
 
 __all__ = ["Campaign", "CampaignRun", "parse_seeds", "plan_campaign", "plan_preparation", "plan_runs"]
+
+MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
@@ -64,14 +75,16 @@ def plan_campaign(
     :param preset: such as `hopper`
     :param variants: some of the preset's
     :param out: the folder of the campaign
-    :param settings: `key=value` each, for all runs
+    :param settings: `key=value` each, for the runs that have such a key
     :param iterations: of the runs that train; None means the preset's
     """
     _check_variants(preset, variants)
+    chosen = {variant: _settings_of(f"{preset}/{variant}", settings) for variant in variants}
+    _check_settings(settings, chosen.values())
     planner = _Planner(out.resolve())
     for seed in seeds:
         for variant in variants:
-            config = load_config(f"{preset}/{variant}", [*settings, f"seed={seed}"])
+            config = load_config(f"{preset}/{variant}", [*chosen[variant], f"seed={seed}"])
             if iterations is not None and config.iterations > 0:
                 config = config.model_copy(update={"iterations": iterations})
             planner.add_run(preset, variant, config)
@@ -103,7 +116,9 @@ def parse_seeds(text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             raise ConfigurationError(f"{text!r} is not a range of seeds: write 0-4, or 0,2,5")
-        seeds += range(int(first), int(last if dash else first) + 1)
+        seeds += islice(range(int(first), int(last if dash else first) + 1), MOST_SEEDS + 1)
+        if len(seeds) > MOST_SEEDS:
+            raise ConfigurationError(f"{text!r} names more than {MOST_SEEDS} seeds")
     if len(set(seeds)) != len(seeds):
         raise ConfigurationError(f"{text!r} names a seed twice")
     return seeds
@@ -140,7 +155,7 @@ class _Planner:
             return config.model_copy(update={"data": None}), []
         values: dict[str, Any] = config.model_dump(mode="json")
         values["data"] = None
-        dataset, step = self._add_data(config.data, config.seed)
+        dataset, step = self._add_data(_in_the_environment_of(config, config.data), config.seed)
         needs = [step]
         if config.warm_start is not None and config.warm_start.dataset is None:
             values["warm_start"] |= {"dataset": dataset, "root": str(self.shared / "data")}
@@ -155,12 +170,11 @@ class _Planner:
 
     def _add_data(self, data: DataConfig, seed: int) -> tuple[str, str]:
         """Add the run that data is collected from, and the collection with a seed; return its id and the step."""
-        name = f"{data.train.replace('/', '-')}-{_digest(data.train, data.iterations, data.settings)}"
+        name = f"{data.train.replace('/', '-')}-{_digest(data.run.model_dump(mode='json'))}"
         behaviour = self.shared / "behaviour" / name
         settings = _as_options({"iterations": data.iterations} | data.settings)
         arguments = ["train", data.train, *settings, "--out", str(behaviour)]
-        cores = load_config(data.train, settings[1::2]).threads
-        train = self._add(f"behaviour {name}", arguments, [], folder=behaviour, cores=cores)
+        train = self._add(f"behaviour {name}", arguments, [], folder=behaviour, cores=data.run.threads)
         dataset = f"{name}/{data.transitions}-seed-{seed}-v0"
         arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--seed", str(seed), "--threads", "1"]
         step = self._add(
@@ -173,6 +187,9 @@ class _Planner:
 
     def _add_heuristic(self, dataset: str, fit: FitConfig, config: RunConfig) -> tuple[Path, str]:
         """Add the fitting of a heuristic; return its folder, named by all that determines it, and the step."""
+        from hurl.experiments.fitting import check_fit  # heavy, and only for this
+
+        check_fit(fit.kind, fit.parameters)
         key = _digest(dataset, fit.kind, fit.parameters, config.gamma)
         folder = self.shared / "heuristics" / f"{fit.kind}-seed-{config.seed}-{key}"
         settings = _as_options({"seed": config.seed} | fit.parameters)
@@ -191,12 +208,23 @@ class _Planner:
         return name
 
 
+def _in_the_environment_of(config: RunConfig, data: DataConfig) -> DataConfig:
+    """Return how data is made where a run acts: what the run changes of the environment holds for its data too."""
+    environment = load_config(data.train).environment
+    changed = {
+        f"environment.{key}": getattr(config.environment, key)
+        for key in ("id", "backend", "options")
+        if getattr(config.environment, key) != getattr(environment, key)
+    }
+    return data.model_copy(update={"settings": changed | data.settings})
+
+
 def _digest(*values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _as_options(settings: dict[str, Any]) -> list[str]:
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    return [part for setting in as_overrides(settings) for part in ("--set", setting)]
 
 
 def _check_variants(preset: str, variants: Sequence[str]) -> None:
@@ -210,3 +238,28 @@ def _check_variants(preset: str, variants: Sequence[str]) -> None:
         if variant not in of_preset:
             hint = nearest(variant, of_preset) or f"; there are {', '.join(of_preset)}"
             raise ConfigurationError(f"{preset} has no variant {variant!r}{hint}")
+        if list(variants).count(variant) > 1:
+            raise ConfigurationError(f"the variant {variant!r} is named twice")
+
+
+def _settings_of(name: str, settings: Sequence[str]) -> list[str]:
+    """Return the settings whose place a variant has: λ0 is nothing that an unguided one could be told."""
+    values = load_config(name).model_dump(mode="json")
+    return [setting for setting in settings if isinstance(_parent(values, setting), dict)]
+
+
+def _parent(values: Any, setting: str) -> Any:
+    """Return what holds the key of a setting, None where there is nothing to hold it."""
+    for part in setting.partition("=")[0].split(".")[:-1]:
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
+
+
+def _check_settings(settings: Sequence[str], chosen: Iterable[Sequence[str]]) -> None:
+    used = {setting for one in chosen for setting in one}
+    for setting in settings:
+        key = setting.partition("=")[0]
+        if key == "iterations":
+            raise ConfigurationError(f"--set {setting} would let behaviour cloning train: use --iterations")
+        if setting not in used:
+            raise ConfigurationError(f"--set {setting}: none of the variants has a place for {key!r}")

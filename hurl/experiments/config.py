@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
@@ -28,9 +29,12 @@ __all__ = [
     "ScheduleConfig",
     "WarmStartConfig",
     "apply_settings",
+    "as_overrides",
     "load_config",
+    "parse_yaml",
     "preset_description",
     "preset_names",
+    "validate",
 ]
 
 
@@ -54,12 +58,21 @@ class EnvironmentConfig(_Strict):
 class AlgorithmConfig(_Strict):
     """The base algorithm L and its arguments."""
 
-    name: str = Field("sbx.SAC", description="library and class: sb3.SAC, contrib.TQC, sbx.SAC, …")
-    policy: str = "MlpPolicy"
+    name: str = Field("sbx.SAC", description="library and class: sb3.SAC, contrib.TQC, sbx.SAC, rllib.PPO, …")
+    policy: str = Field("MlpPolicy", description="as the library names it; of RLlib's, MlpPolicy or ImpalaCNN")
     action_noise: float | None = Field(
         None, gt=0, description="deviation of Gaussian noise on actions, for TD3 and DDPG"
     )
-    parameters: dict[str, Any] = Field({}, description="arguments of the algorithm's constructor")
+    parameters: dict[str, Any] = Field(
+        {},
+        description="arguments of the algorithm's constructor; of RLlib's, those of `.training()`, and under "
+        "`env_runners`, `learners` and `model_config` those of these",
+    )
+
+    @property
+    def library(self) -> str:
+        """Where the algorithm comes from: `sb3`, `contrib`, `sbx`, `rllib`."""
+        return self.name.partition(".")[0]
 
 
 class ScheduleConfig(_Strict):
@@ -69,6 +82,7 @@ class ScheduleConfig(_Strict):
     lambda0: float = Field(ge=0, le=1)
     alpha: float = Field(1.0, gt=0)
     omega: float | None = Field(None, gt=0, description="the rate of tanh, in place of alpha")
+    iterations: int | None = Field(None, ge=1, description="N, in place of the run's own iterations")
 
     @model_validator(mode="after")
     def _check_kind(self) -> ScheduleConfig:
@@ -80,6 +94,7 @@ class ScheduleConfig(_Strict):
 
     def build(self, iterations: int) -> Schedule:
         """Make the schedule for a run of so many iterations."""
+        iterations = self.iterations or iterations
         if self.kind == "constant":
             return ConstantSchedule(self.lambda0)
         if self.kind == "linear":
@@ -131,6 +146,16 @@ class DataConfig(_Strict):
     transitions: int = Field(ge=1, description="transitions of each policy")
     settings: dict[str, Any] = Field({}, description="dotted keys of that run's configuration, set anew")
 
+    @property
+    def run(self) -> RunConfig:
+        """The run whose checkpoints are the policies."""
+        return load_config(self.train, as_overrides({"iterations": self.iterations} | self.settings))
+
+    @property
+    def policies(self) -> int:
+        """How many checkpoints that run leaves: the last is one of them, whenever it comes."""
+        return -(-self.iterations // self.run.checkpoint_every)
+
 
 class RunConfig(_Strict):
     """All that determines a run: the same configuration gives the same metrics."""
@@ -146,7 +171,9 @@ class RunConfig(_Strict):
     updates_per_iteration: int | None = Field(
         None, ge=1, description="gradient steps after each batch, off-policy only"
     )
-    evaluation_episodes: int = Field(10, ge=1)
+    evaluation_episodes: int = Field(
+        10, ge=1, description="after each iteration; RLlib's algorithms report the newest training episodes instead"
+    )
     checkpoint_every: int = Field(5, ge=1, description="iterations from one checkpoint to the next")
     seed: int = Field(0, ge=0)
     threads: int = Field(1, ge=1, description="processor cores the run may use; with 1 it repeats exactly")
@@ -197,6 +224,11 @@ def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
     :param overrides: `key=value` each, keys dotted, values YAML: `guidance.schedule.lambda0=0.9`
     """
     return validate(apply_settings(_read_source(source), overrides), source)
+
+
+def as_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Return dotted keys and their values as `key=value` each."""
+    return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
 
 
 def apply_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hurl.heuristics.base import FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
 from hurl.names import nearest
 
-__all__ = ["KINDS", "check_kind", "fit_heuristic"]
+__all__ = ["KINDS", "check_fit", "check_kind", "fit_heuristic"]
 
 KINDS = {
     "zero": "Zero",
@@ -46,15 +46,21 @@ def fit_heuristic(
     :param root: the folder of Minari datasets, None for the user's own
     :param report: called as fitting goes on
     """
-    check_kind(kind, KINDS)
-    cls = getattr(hurl.heuristics, KINDS[kind])
     parameters = dict(parameters or {})
-    _check_parameters(kind, cls, parameters)
+    cls = check_fit(kind, parameters)
     known = inspect.signature(cls.fit).parameters
     if report is not None and "report" in known:
         parameters["report"] = report
     heuristic: StorableHeuristic = cls.fit(load_episodes(dataset, root), gamma=gamma, **parameters)
     return heuristic
+
+
+def check_fit(kind: str, parameters: Mapping[str, Any]) -> type[Any]:
+    """Refuse a kind or a parameter that there is not; return the kind's class."""
+    check_kind(kind, KINDS)
+    cls: type[Any] = getattr(hurl.heuristics, KINDS[kind])
+    _check_parameters(kind, cls, parameters)
+    return cls
 
 
 def check_kind(kind: str, kinds: Iterable[str]) -> None:

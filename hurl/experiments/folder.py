@@ -41,6 +41,11 @@ class Row:
     seconds_training: float
     seconds_evaluating: float
 
+    @property
+    def seconds(self) -> float:
+        """What the iteration took in all."""
+        return self.seconds_collecting + self.seconds_training + self.seconds_evaluating
+
 
 # The columns of the file: the fields' names, `lambda` without the underscore that Python asks for.
 COLUMNS = [field.name.rstrip("_") for field in fields(Row)]
@@ -78,7 +83,7 @@ class RunFolder:
             _lock(lock, self.path)
             if self.metrics_file.exists() or self.checkpoints.exists():
                 _compare(self.read_config(), config, self.path)
-            elif not self.config_file.exists() and any(entry.name != "lock" for entry in self.path.iterdir()):
+            elif not self.config_file.exists() and any(map(_is_foreign, self.path.iterdir())):
                 raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
             else:
                 text = config.to_yaml().encode()
@@ -112,11 +117,15 @@ class RunFolder:
             ) from None
 
     def read_metrics(self, last: int | None = None) -> list[Row]:
-        """Return the rows of the metrics, up to an iteration."""
+        """Return the rows of the metrics, up to an iteration; what comes after it may be damaged."""
         if not self.metrics_file.exists():
             return []
+        rows: list[Row] = []
         with self.metrics_file.open(newline="", encoding="utf-8") as file:
-            rows = [_parse_row(line, self.metrics_file) for line in csv.DictReader(file)]
+            for line in csv.DictReader(file):
+                if last is not None and rows and rows[-1].iteration >= last:
+                    break
+                rows.append(_parse_row(line, self.metrics_file))
         return [row for row in rows if last is None or row.iteration <= last]
 
     def write_metrics(self, rows: list[Row]) -> None:
@@ -126,6 +135,11 @@ class RunFolder:
         writer.writerow(COLUMNS)
         writer.writerows(astuple(row) for row in rows)
         write_whole(self.metrics_file, text.getvalue().encode())
+
+
+def _is_foreign(entry: Path) -> bool:
+    """Return whether a file is none that a run writes before its configuration."""
+    return entry.name not in ("lock", "versions.json") and not entry.name.startswith(".")
 
 
 def _lock(lock: IO[str], path: Path) -> None:

@@ -112,7 +112,7 @@ def _horizon(config: RunConfig) -> int | None:
 
 def _policies(config: RunConfig) -> int:
     assert config.data is not None
-    return config.data.iterations // load_config(config.data.train).checkpoint_every
+    return config.data.policies
 
 
 def _text(value: Any) -> str:

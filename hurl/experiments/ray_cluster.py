@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import IO, Any
 
 from hurl.experiments.parcels import Version, list_files, pack, read_chunks, remove_others, unpack
-from hurl.experiments.tasks import State, Task, first_states, raise_failures, ready_tasks
+from hurl.experiments.tasks import State, Task, cores_here, first_states, raise_failures, ready_tasks, start_command
 
 __all__ = ["RayClusterError", "connected", "run_tasks_on_ray"]
 
@@ -32,14 +32,6 @@ POLL_SECONDS = 0.3
 REPORT_SECONDS = 5.0
 CONNECT_SECONDS = 15.0
 ATTEMPTS = 5
-
-# The command ends with the worker that started it, however that ends: its standard input is then closed.
-COMMAND = """
-import os, threading
-threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
-from hurl.cli import main
-main()
-"""
 
 # What a worker reports: a piece of a parcel, the names of all files once it is complete, the exit code, or nothing.
 Report = bytes | list[str] | int | None
@@ -54,6 +46,8 @@ def run_tasks_on_ray(
     address: str,
     root: Path,
     watch: Callable[[dict[str, State]], None] = lambda states: None,
+    *,
+    shared: bool = False,
 ) -> None:
     """Run all on a Ray cluster, as many at a time as it has cores for; one that fails hurts only those that need it.
 
@@ -62,9 +56,10 @@ def run_tasks_on_ray(
     :param address: `local` for a cluster of this machine alone, or as Ray takes it: `auto`, `10.0.0.1:6379`, `ray://…`
     :param root: the folder that the tasks read from and write to
     :param watch: called a few times a second with the state of each task
+    :param shared: whether the tasks work on common files, so that all nodes must share the folder
     """
     with connected(address) as ray:
-        _Dispatcher(ray, tasks, root.resolve()).run(watch)
+        _Dispatcher(ray, tasks, root.resolve(), shared).run(watch)
 
 
 # Connecting ----------------------------------------------------------------------------------------------------------
@@ -81,7 +76,7 @@ def connected(address: str) -> Iterator[ModuleType]:
         raise ImportError("Ray is not installed: pip install 'hurl[rllib]'") from None
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
-        options |= {"num_cpus": _cores_here(), "include_dashboard": False}
+        options |= {"num_cpus": cores_here(), "include_dashboard": False}
     else:
         _check_address(address)
     try:
@@ -92,10 +87,6 @@ def connected(address: str) -> Iterator[ModuleType]:
         yield ray
     finally:
         ray.shutdown()
-
-
-def _cores_here() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_address(address: str) -> None:
@@ -169,15 +160,8 @@ class _Runner:
         if not shared:
             _receive(job.root, parcels or [])
         known = list_files(job.root, job.places)
-        job.log.parent.mkdir(parents=True, exist_ok=True)
-        with job.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", COMMAND, *job.arguments],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=job.directory if job.directory.is_dir() else None,
-            )
+        directory = job.directory if job.directory.is_dir() else None
+        self.process = start_command(job.arguments, job.log, directory)
         self.reports = self._report(job, shared, known)
         return True
 
@@ -256,8 +240,8 @@ class _Flight:
 class _Dispatcher:
     """Hands tasks to the cluster as they become ready, and takes in what comes back."""
 
-    def __init__(self, ray: ModuleType, tasks: Sequence[Task], root: Path) -> None:
-        self.ray, self.tasks, self.root = ray, tasks, root
+    def __init__(self, ray: ModuleType, tasks: Sequence[Task], root: Path, shared: bool) -> None:
+        self.ray, self.tasks, self.root, self.shared = ray, tasks, root, shared
         self.states = first_states(tasks)
         self.flights: dict[Any, _Flight] = {}  # by the reference to the runner's next answer
         self.token = root / f".ray-{uuid.uuid4().hex}"
@@ -292,7 +276,7 @@ class _Dispatcher:
         """Refuse a task that no node has the cores for: Ray would wait for one."""
         largest = max((node["Resources"].get("CPU", 0) for node in self.ray.nodes() if node["Alive"]), default=0)
         for task in self.tasks:
-            if self.states[task.name] in (State.waiting, State.running) and task.cores > largest:
+            if self.states[task.name] in (State.waiting, State.running) and task.cores > largest > 0:
                 raise RayClusterError(
                     f"{task.name} asks for {task.cores} cores and the largest node of the cluster has "
                     f"{largest:.0f}: lower its `threads`, or add a node"
@@ -331,6 +315,10 @@ class _Dispatcher:
             flight.started = True
             self.states[flight.task.name] = State.running
             self._ask(flight)
+        elif self.shared:
+            raise RayClusterError(
+                f"a node of the cluster does not see {self.root}: choose a folder with --out that all nodes share"
+            )
         else:
             self.sending = True
             self._start(flight)

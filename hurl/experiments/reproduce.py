@@ -28,7 +28,6 @@ __all__ = [
     "Trial",
     "figure_names",
     "plan_reproduction",
-    "scale_names",
 ]
 
 TRIAL_ITERATIONS = 2  # the first of them compiles
@@ -85,9 +84,8 @@ class Trial:
         """Return what its last iteration took, once it is done."""
         run = RunFolder(self.folder)
         config, row = run.read_config(), run.read_metrics()[-1]
-        seconds = row.seconds_collecting + row.seconds_training + row.seconds_evaluating
         updates = config.updates_per_iteration or config.steps_per_iteration
-        return Speed(seconds, row.seconds_collecting / config.steps_per_iteration, row.seconds_training / updates)
+        return Speed(row.seconds, row.seconds_collecting / config.steps_per_iteration, row.seconds_training / updates)
 
 
 @dataclass(frozen=True)
@@ -141,11 +139,6 @@ def figure_names() -> list[str]:
     return sorted({name[:-1] for name in panels} | set(panels))
 
 
-def scale_names() -> list[str]:
-    """Return the names of the scales, the whole first."""
-    return list(_read()["scales"])
-
-
 def plan_reproduction(figure: str, scale: str, out: Path, *, seeds: Sequence[int] | None = None) -> Reproduction:
     """Return what must be run for a figure.
 
@@ -159,8 +152,9 @@ def plan_reproduction(figure: str, scale: str, out: Path, *, seeds: Sequence[int
         name: Panel.model_validate(values) for name, values in data["panels"].items() if figure in (name, name[:-1])
     }
     if not panels:
-        hint = nearest(figure, figure_names()) or f"; there are {', '.join(figure_names())}"
-        raise ConfigurationError(f"there is no figure {figure!r} to reproduce{hint}")
+        known = ["figure-1", *figure_names(), "table-1", "table-2", "table-3"]
+        hint = nearest(figure, known) or f"; there are {', '.join(known)}"
+        raise ConfigurationError(f"there is nothing called {figure!r} to reproduce{hint}")
     if scale not in data["scales"]:
         hint = nearest(scale, data["scales"]) or f"; there are {', '.join(data['scales'])}"
         raise ConfigurationError(f"there is no scale {scale!r}{hint}")
@@ -233,4 +227,4 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed) -> dict[str, float]
 
 def _transitions(data: DataConfig) -> int:
     """Return how many transitions there are, of all policies."""
-    return data.transitions * (data.iterations // load_config(data.train).checkpoint_every)
+    return data.transitions * data.policies

@@ -11,10 +11,28 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-__all__ = ["State", "Task", "TasksFailedError", "first_states", "raise_failures", "ready_tasks", "run_tasks"]
+__all__ = [
+    "State",
+    "Task",
+    "TasksFailedError",
+    "cores_here",
+    "first_states",
+    "raise_failures",
+    "ready_tasks",
+    "run_tasks",
+    "start_command",
+]
 
 POLL_SECONDS = 0.3
 PINNING = hasattr(os, "sched_setaffinity")  # not every system can tie a process to cores
+
+# The command ends with the process that started it, however that ends: its standard input is then closed.
+COMMAND = """
+import os, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+from hurl.cli import main
+main()
+"""
 
 
 class TasksFailedError(RuntimeError):
@@ -61,7 +79,7 @@ def run_tasks(
     :param watch: called a few times a second with the state of each task
     """
     cores = sorted(os.sched_getaffinity(0)) if PINNING else list(range(os.cpu_count() or 1))
-    jobs = min(jobs, len(cores))
+    jobs = min(jobs, cores_here())
     free = [cores[slot::jobs] for slot in range(jobs)]
     states = first_states(tasks)
     running: dict[subprocess.Popen[bytes], tuple[Task, list[int]]] = {}
@@ -82,7 +100,31 @@ def run_tasks(
     finally:
         for process in running:
             process.terminate()
+        for process in running:
+            process.wait()  # a run that is still ending would be in the way of one that carries it on
     raise_failures(tasks, states)
+
+
+def cores_here() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if PINNING else os.cpu_count() or 1
+
+
+def start_command(arguments: Sequence[str], log: Path, directory: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start a command of hurl that ends, at the latest, with this process.
+
+    :param log: where its output goes
+    :param directory: where it runs, this process's own by default
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+        )
 
 
 def first_states(tasks: Sequence[Task]) -> dict[str, State]:
@@ -116,11 +158,7 @@ def raise_failures(tasks: Sequence[Task], states: dict[str, State]) -> None:
 
 
 def _start(task: Task, cores: list[int]) -> subprocess.Popen[bytes]:
-    task.log.parent.mkdir(parents=True, exist_ok=True)
-    with task.log.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "hurl", *task.arguments], stdout=log, stderr=subprocess.STDOUT
-        )
+    process = start_command(task.arguments, task.log)
     if PINNING:
         os.sched_setaffinity(process.pid, cores)
     return process

@@ -21,7 +21,7 @@ import json
 import os
 import shutil
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -332,7 +332,7 @@ class Study:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.resolve()
         self.file = folder / "study.yaml"
         self.journal = folder / "journal.log"
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -558,6 +558,7 @@ class Configuration:
     scores: tuple[float, ...]
     trials: tuple[int, ...]
     pruned: int
+    failed: int
 
     @property
     def score(self) -> float:
@@ -566,19 +567,24 @@ class Configuration:
 
 
 def rank(study: Study) -> list[Configuration]:
-    """Return the configurations with a finished trial, the best first."""
+    """Return the configurations with a trial that went to its end, the best first.
+
+    A pruned trial counts with the AUC that it had: without it, a configuration would be judged by its lucky seeds. One
+    with trials that broke down comes after all that have none.
+    """
     groups: dict[str, list[Any]] = defaultdict(list)
     for trial in study.trials:
         groups[json.dumps(trial.params, sort_keys=True)].append(trial)
     found = []
     for trials in groups.values():
-        complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-        if complete:
+        count = Counter(trial.state for trial in trials)
+        if count[TrialState.COMPLETE]:
             values = {key: trials[0].params[key] for key in study.settings.grid}
-            scores, numbers = zip(*((trial.value, trial.number) for trial in complete), strict=True)
-            pruned = sum(trial.state is TrialState.PRUNED for trial in trials)
-            found.append(Configuration(values, scores, numbers, pruned))
-    return sorted(found, key=lambda configuration: -configuration.score)
+            scored = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+            scores, numbers = zip(*((trial.value, trial.number) for trial in scored), strict=True)
+            pruned, failed = count[TrialState.PRUNED], count[TrialState.FAIL]
+            found.append(Configuration(values, scores, numbers, pruned, failed))
+    return sorted(found, key=lambda configuration: (configuration.failed > 0, -configuration.score))
 
 
 def best_values(folder: Path, environment: str) -> Configuration:
@@ -615,7 +621,7 @@ def _table(study: Study) -> str:
     writer.writerow(["trial", "state", "auc", "iterations", "seconds", "seed", *study.settings.grid])
     for trial in study.trials:
         rows = RunFolder(study.run_folder(trial.number)).read_metrics()
-        seconds = sum(row.seconds_collecting + row.seconds_training + row.seconds_evaluating for row in rows)
+        seconds = sum(row.seconds for row in rows)
         values = [trial.params[key] for key in study.settings.grid]
         seed = _trial_seed(study.settings.config.seed, trial.number)
         state = OUTCOMES[trial.state] if trial.state.is_finished() else trial.state.name.lower()

@@ -214,10 +214,13 @@ def _read_run(folder: Path, warnings: list[str]) -> Run | None:
     if damaged is not None:
         warnings.append(
             f"{file} is damaged in line {damaged}: the run is reported up to the line before; "
-            "repeating the command of the run mends it"
+            "repeating the command of the run mends what comes after its last checkpoint"
         )
     if not len(values):
         warnings.append(f"left out {folder}: its {file.name} has no whole line of results")
+        return None
+    if values[-1, 0] == 0 and config.iterations > 0:
+        warnings.append(f"left out {folder}: it has only its warm start yet")
         return None
     return Run(folder, config, values)
 

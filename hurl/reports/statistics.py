@@ -261,6 +261,8 @@ def aggregate(environments: Sequence[Environment], baselines: Sequence[str]) -> 
         tasks = [index for index, found in enumerate(scores) if name in found]
         against = [index for index in tasks if baselines[index] in scores[index] and baselines[index] != name]
         matrix = _matrix([scores[index][name] for index in tasks])
+        if any(len(scores[index][name]) > len(matrix) for index in tasks):
+            remarks.append(f"{name}: the first {len(matrix)} seeds of each environment count, as many as all have")
         improvement = None
         if against:
             improvement = _improvement(

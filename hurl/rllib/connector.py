@@ -12,6 +12,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from hurl.guidance import Guidance, Observations
+from hurl.heuristics.base import StorableHeuristic
 
 __all__ = ["ReshapeRewards"]
 
@@ -28,6 +29,7 @@ class ReshapeRewards(ConnectorV2):  # type: ignore[misc]
     def __init__(self, guidance: Guidance) -> None:
         super().__init__()
         self.guidance = guidance
+        self._checked = False
 
     def __call__(
         self,
@@ -43,6 +45,7 @@ class ReshapeRewards(ConnectorV2):  # type: ignore[misc]
         # On-policy algorithms append to each episode a step that never was, to compute its last value.
         appended = int(Columns.LOSS_MASK in batch)
         singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
+        self._check_space(singles[0])
         lengths = [len(episode) - appended for episode in singles]
         terms = np.split(self._terms(singles, lengths), np.cumsum(lengths)[:-1])
         for episode, length, term in zip(singles, lengths, terms, strict=True):
@@ -51,6 +54,12 @@ class ReshapeRewards(ConnectorV2):  # type: ignore[misc]
             items = np.concatenate([reshaped, rewards[length:].astype(reshaped.dtype)])
             self.add_n_batch_items(batch, Columns.REWARDS, items, len(items), episode)
         return batch
+
+    def _check_space(self, episode: SingleAgentEpisode) -> None:
+        """Refuse, once, a heuristic that is for other observations than those of the environment."""
+        if not self._checked and isinstance(self.guidance.heuristic, StorableHeuristic):
+            self.guidance.heuristic.check(episode.observation_space, self.guidance.gamma)
+        self._checked = True
 
     def _terms(self, episodes: Sequence[SingleAgentEpisode], lengths: Sequence[int]) -> NDArray[np.float32]:
         """Return the λ-free part of the reshaped rewards of all steps, the episodes one after the other."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
-from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
@@ -41,7 +40,7 @@ def _check(config: AlgorithmConfig, guidance: Guidance) -> None:
     if not isinstance(guidance, Guidance):
         raise TypeError(f"guided() takes a hurl.Guidance, got {guidance!r}")
     name = type(config).__name__.removesuffix("Config")
-    if isinstance(config, IMPALAConfig | APPOConfig):
+    if isinstance(config, IMPALAConfig):
         raise ValueError(
             f"{name} can't be guided: its batches wait in queues between the reshaping of rewards and the loss, so "
             "that the two would use different λ; take PPO, SAC or DQN"

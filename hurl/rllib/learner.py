@@ -12,7 +12,6 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from hurl.guidance import Guidance
-from hurl.heuristics.base import StorableHeuristic
 from hurl.rllib.connector import ReshapeRewards
 
 __all__ = ["GUIDANCE_KEY", "GuidedLearner", "guided_learner"]
@@ -33,8 +32,6 @@ class GuidedLearner(Learner):  # type: ignore[misc]
         """Build the learner, and put the reshaping of rewards into its pipeline."""
         super().build()
         guidance: Guidance = self.config.learner_config_dict[GUIDANCE_KEY]
-        if isinstance(guidance.heuristic, StorableHeuristic):
-            guidance.heuristic.check(self.module[DEFAULT_MODULE_ID].observation_space, guidance.gamma)
         self.guidance = guidance.start()
         self._guided_config: AlgorithmConfig | None = None
         self._learner_connector.insert_before(AddColumnsFromEpisodesToTrainBatch, ReshapeRewards(self.guidance))

@@ -26,7 +26,7 @@ def test_each_seed_has_data_and_a_heuristic_of_its_own(tmp_path):
 
 
 def test_a_run_is_the_preset_with_paths_put_in(tmp_path):
-    plan = plan_campaign("hopper", ["hurl-mc"], [3], tmp_path, ["iterations=7"])
+    plan = plan_campaign("hopper", ["hurl-mc"], [3], tmp_path, iterations=7)
     (run,) = plan.runs
     stored = load_config(str(tmp_path / "configs" / "hopper-hurl-mc-seed-3.yaml"))
     assert stored == run.config
@@ -87,3 +87,50 @@ def test_a_run_asks_for_the_cores_of_its_threads(tmp_path):
 def test_fewer_iterations_leave_behaviour_cloning_alone(tmp_path):
     plan = plan_campaign("hopper", ["bc", "sac"], [0], tmp_path, iterations=7)
     assert {run.variant: run.config.iterations for run in plan.runs} == {"bc": 0, "sac": 7}
+
+
+def test_a_setting_is_for_the_variants_that_have_a_place_for_it(tmp_path):
+    settings = ["guidance.schedule.lambda0=0.7", "warm_start.epochs=2"]
+    plan = plan_campaign("hopper", ["sac", "sac-bc", "hurl-mc"], [0], tmp_path, settings)
+    sac, cloned, guided = (run.config for run in plan.runs)
+    assert (sac.guidance, sac.warm_start) == (None, None)
+    assert (cloned.guidance, cloned.warm_start.epochs) == (None, 2)
+    assert guided.guidance.schedule.lambda0 == 0.7
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["iterations=7"], r"--set iterations=7 would let behaviour cloning train: use --iterations"),
+        (["guidance.schedule.lambda0=0.7"], r"none of the variants has a place for 'guidance.schedule.lambda0'"),
+        (["environment.n_env=7"], r"unknown key 'environment.n_env'; did you mean 'n_envs'"),
+    ],
+)
+def test_settings_that_no_variant_can_take(tmp_path, settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        plan_campaign("hopper", ["sac", "bc"], [0], tmp_path, settings)
+
+
+def test_what_is_to_be_fitted_is_checked_before_anything_is_made(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"no kind of heuristic 'vea'; did you mean 'vae'"):
+        plan_campaign("hopper", ["hurl-mc"], [0], tmp_path, ["guidance.heuristic.kind=vea"])
+    with pytest.raises(ConfigurationError, match=r"monte-carlo has no parameter 'epoch'; did you mean 'epochs'"):
+        plan_campaign("hopper", ["hurl-mc"], [0], tmp_path, ["guidance.heuristic.parameters.epoch=3"])
+
+
+def test_a_variant_named_twice(tmp_path):
+    with pytest.raises(ConfigurationError, match="the variant 'sac' is named twice"):
+        plan_campaign("hopper", ["sac", "bc", "sac"], [0], tmp_path)
+
+
+def test_more_seeds_than_anyone_means():
+    with pytest.raises(ConfigurationError, match="names more than 10000 seeds"):
+        parse_seeds("0-99999999999")
+
+
+def test_a_schedule_may_have_an_n_of_its_own(tmp_path):
+    settings = ["guidance.schedule.iterations=500"]
+    (run,) = plan_campaign("humanoid", ["hurl-mc"], [0], tmp_path, settings, iterations=100).runs
+    schedule = run.config.guidance.schedule
+    assert run.config.iterations == 100
+    assert schedule.build(100)(100) == load_config("humanoid/hurl-mc").guidance.schedule.build(500)(100)

@@ -43,7 +43,7 @@ def test_seeds_of_ones_own(tmp_path):
 
 
 def test_unknown_figures_and_scales(tmp_path):
-    with pytest.raises(ConfigurationError, match=r"no figure 'figure-2g' to reproduce; did you mean"):
+    with pytest.raises(ConfigurationError, match=r"nothing called 'figure-2g' to reproduce; did you mean"):
         plan_reproduction("figure-2g", "tiny", tmp_path)
     with pytest.raises(ConfigurationError, match=r"no scale 'papper'; did you mean 'paper'"):
         plan_reproduction("figure-2", "papper", tmp_path)

@@ -1,5 +1,10 @@
 import os
+import signal
+import subprocess
+import sys
+import time
 
+import psutil
 import pytest
 import yaml
 
@@ -52,8 +57,34 @@ def test_what_is_there_is_not_made_again(folder):
 def test_each_task_gets_its_share_of_the_cores(folder):
     from hurl.experiments.tasks import _start
 
-    core = sorted(os.sched_getaffinity(0))[0]
+    core = sorted(os.sched_getaffinity(0))[-1]
     process = _start(Task("nothing", ("train", "nothing.yaml"), folder / "log" / "run.log"), [core])
+    assert os.sched_getaffinity(process.pid) == {core}
     process.wait()
     assert process.returncode == 2
     assert "no file" in (folder / "log" / "run.log").read_text()
+
+
+@pytest.mark.parametrize("deadly", [signal.SIGTERM, signal.SIGKILL])
+def test_what_was_started_ends_with_the_process_that_started_it(small, folder, deadly):
+    small |= {"guidance": None, "iterations": 10_000}
+    (folder / "long.yaml").write_text(yaml.safe_dump(small))
+    script = (
+        "from pathlib import Path\n"
+        "from hurl.experiments.tasks import Task, run_tasks\n"
+        "run_tasks([Task('long', ('train', 'long.yaml', '--out', 'run'), Path('log'))], 1)\n"
+    )
+    driver = subprocess.Popen([sys.executable, "-c", script])
+    metrics = folder / "run" / "metrics.csv"
+    _wait(metrics.exists)
+    (child,) = psutil.Process(driver.pid).children()
+    driver.send_signal(deadly)
+    driver.wait()
+    _wait(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def _wait(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -31,36 +31,35 @@ SEEDS = (0, 1, 2)
 
 def _command(out):
     options = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
-    arguments = ["campaign", "hopper", "--variants", "hurl-mc", "--seeds", "0-2", "--iterations", "6", "--jobs", "2"]
+    arguments = ["campaign", "hopper", "--variants", "hurl-mc", "--seeds", "0-2", "--iterations", "12", "--jobs", "2"]
     return [sys.executable, "-m", "hurl", *arguments, *options, "--out", str(out)]
 
 
-def _run_a_while(command, seconds):
-    """Run a command, and kill it with all that it started when the time is over; return whether it came to an end."""
+def _kill_when(command, reached, seconds, chance):
+    """Run a command until something is there, and a random moment longer; then kill it, alone or with its children."""
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    try:
-        process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return False
-    assert process.returncode == 0
-    return True
+    while not reached() and process.poll() is None:
+        time.sleep(0.05)
+    time.sleep(chance.uniform(0, seconds))
+    assert process.poll() is None
+    os.kill(process.pid, signal.SIGKILL) if chance.random() < 0.5 else os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
 
 def test_a_campaign_killed_again_and_again_ends_with_the_metrics_of_one_left_alone(tmp_path):
     subprocess.run(_command(tmp_path / "alone"), check=True, capture_output=True)
-    chance = random.Random(time.time_ns())
-    waits = [chance.uniform(4, 20) for _ in range(4)]
-    for seconds in waits:
-        if _run_a_while(_command(tmp_path / "killed"), seconds):
-            break
-    subprocess.run(_command(tmp_path / "killed"), check=True, capture_output=True)
+    moment = time.time_ns()
+    chance = random.Random(moment)
+    killed = tmp_path / "killed"
+    # in the preparation, in the first run, and in the last
+    for pattern in ("shared/behaviour/*/metrics.csv", "hopper/*/*/checkpoints/000002", "hopper/*/seed-2/metrics.csv"):
+        _kill_when(_command(killed), lambda pattern=pattern: any(killed.glob(pattern)), 0.5, chance)
+    subprocess.run(_command(killed), check=True, capture_output=True)
     for seed in SEEDS:
         runs = [tmp_path / campaign / "hopper" / "hurl-mc" / f"seed-{seed}" for campaign in ("alone", "killed")]
-        alone, killed = (repeating(run / "metrics.csv") for run in runs)
-        assert len(alone) == 7, waits  # the cloned policy, and six iterations
-        assert killed == alone, waits
+        alone, repeated = (repeating(run / "metrics.csv") for run in runs)
+        assert len(alone) == 13  # the cloned policy, and twelve iterations
+        assert repeated == alone, moment
     metrics = [repeating(tmp_path / "alone" / "hopper" / "hurl-mc" / f"seed-{seed}" / "metrics.csv") for seed in SEEDS]
     assert metrics[0] != metrics[1]
     assert metrics[1] != metrics[2]

@@ -143,3 +143,12 @@ def test_a_panel_has_a_title_and_runs_of_one_environment(write_run: WriteRun, tm
     assert names == {"c Hopper": ["sac"], "f λ": ["0.9"]}
     with pytest.raises(ReportError, match=r"all can't be one picture: its runs are of Hopper-v4, Swimmer-v4"):
         collect_panels({"all": [runs]})
+
+
+def test_a_run_that_has_only_its_warm_start_is_no_behaviour_cloning(write_run: WriteRun, tmp_path: Path) -> None:
+    cloned = ["warm_start.dataset=a/b-v0"]
+    write_run("begun/seed-0", [5.0], start=0, settings=cloned)
+    write_run("bc/seed-0", [5.0], start=0, settings=[*cloned, "iterations=0"])
+    found = collect_runs([tmp_path])
+    assert [variant.name for variant in found.environments[0].variants] == ["bc"]
+    assert "has only its warm start yet" in found.warnings[0]

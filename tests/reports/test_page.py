@@ -53,7 +53,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed in (0, 1):
         write_run(f"hopper/sac/seed-{seed}", [10.0 + seed, 20.0, 30.0], seed=seed)
         write_run(f"hopper/hurl/seed-{seed}", [30.0, 40.0 + 2 * seed, 50.0], seed=seed, h=1.0)
-        write_run(f"hopper/<bc>/seed-{seed}", [15.0], seed=seed, start=0, settings=["warm_start.dataset=a/b-v0"])
+        write_run(
+            f"hopper/<bc>/seed-{seed}",
+            [15.0],
+            seed=seed,
+            start=0,
+            settings=["warm_start.dataset=a/b-v0", "iterations=0"],
+        )
     write_run("swimmer/sac/seed-0", [1.0, 1.5, 2.0], environment="Swimmer-v4")
     write_report(compute_report(collect_runs([folder / "runs"])), folder)
     return folder / "report.html"

@@ -48,7 +48,7 @@ def test_ratios_are_over_the_iterations_that_both_have(write_run: WriteRun, tmp_
     for seed in (0, 1):
         write_run(f"sac/seed-{seed}", [1.0, 3.0, 80.0, 80.0], seed=seed)
         write_run(f"hurl/seed-{seed}", [5.0, 7.0], seed=seed)
-        write_run(f"bc/seed-{seed}", [21.0], seed=seed, start=0, settings=["warm_start.dataset=a/b-v0"])
+        write_run(f"bc/seed-{seed}", [21.0], seed=seed, start=0, settings=["warm_start.dataset=a/b-v0", "iterations=0"])
     rows = {row.variant: row for row in summarize(environment_of(tmp_path), "sac", threshold=50.0)}
     assert rows["hurl"].ratio is not None
     assert (rows["hurl"].ratio.value, rows["hurl"].ratio.low, rows["hurl"].ratio.high) == (3.0, 3.0, 3.0)

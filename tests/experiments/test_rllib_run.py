@@ -1,0 +1,326 @@
+"""Runs of RLlib's algorithms: the same folder as any run, carried on after whatever ended them."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import ray
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from hurl.data import load_episodes
+from hurl.experiments.campaign import plan_campaign
+from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths
+from hurl.experiments.config import ConfigurationError, RunConfig, load_config
+from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.policies import collect_policies
+from hurl.experiments.recipes import load_recipe
+from hurl.experiments.rllib_build import build_algorithm, configure
+from hurl.experiments.rllib_checkpoint import _learner_state, _replay_arrays, load_checkpoint
+from hurl.experiments.run import TrainingFailedError, train
+from hurl.guidance import HeuristicError
+from hurl.heuristics.base import ObservationSpace
+from hurl.heuristics.simple import Zero
+
+GAMMA = 0.95
+GUIDANCE = {"heuristic": "tests.experiments.pendulum:upright", "schedule": {"kind": "linear", "lambda0": 0.5}}
+PPO = {
+    "environment": {"id": "CartPole-v1", "n_envs": 1, "options": {"max_episode_steps": 60}},
+    "algorithm": {
+        "name": "rllib.PPO",
+        "parameters": {"minibatch_size": 100, "num_epochs": 2, "lr": 0.003, "model_config": {"fcnet_hiddens": [8]}},
+    },
+    "guidance": GUIDANCE,
+    "gamma": GAMMA,
+    "iterations": 5,
+    "steps_per_iteration": 200,
+    "checkpoint_every": 2,
+}
+SAC = PPO | {
+    "environment": {"id": "Pendulum-v1", "n_envs": 2, "options": {"max_episode_steps": 20}},
+    "algorithm": {
+        "name": "rllib.SAC",
+        "parameters": {
+            "num_steps_sampled_before_learning_starts": 50,
+            "training_intensity": 2.0,
+            "train_batch_size_per_learner": 8,
+            "model_config": {"fcnet_hiddens": [8], "head_fcnet_hiddens": [8]},
+        },
+    },
+    "iterations": 2,
+    "steps_per_iteration": 60,
+    "checkpoint_every": 1,
+}
+
+KILLED_IN_ITERATION_3 = """
+import os, signal, sys
+from pathlib import Path
+from hurl.experiments.process import prepare_process
+prepare_process(1)
+from hurl.experiments.config import load_config
+from hurl.experiments.run import train
+def report(row):
+    if row.iteration == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+train(load_config(sys.argv[1]), Path(sys.argv[2]), report)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ray_for_all():
+    """Start Ray once: a run takes the one that there is."""
+    if ray.is_initialized():
+        yield
+        return
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
+    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def configured(base=PPO, **changes):
+    return RunConfig.model_validate(deepcopy(base) | changes)
+
+
+def with_parameters(base, **parameters):
+    """Return the values of a run with some parameters set anew."""
+    return deepcopy(base) | {
+        "algorithm": base["algorithm"] | {"parameters": base["algorithm"]["parameters"] | parameters}
+    }
+
+
+class InterruptionError(Exception):
+    """Stands for whatever ends a process."""
+
+
+def stop_after(iteration):
+    def report(row):
+        if row.iteration == iteration:
+            raise InterruptionError
+
+    return report
+
+
+def state_of(checkpoint):
+    return json.loads((checkpoint / "state.json").read_text())
+
+
+def model_of(checkpoint):
+    return torch.load(checkpoint / "model.pt", weights_only=True)
+
+
+def equal(first, second):
+    """Return whether nested values are the same, tensors included."""
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(equal(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(equal, first, second))
+    if isinstance(first, torch.Tensor | np.ndarray):
+        return bool((torch.as_tensor(first) == torch.as_tensor(second)).all())
+    return first == second
+
+
+def test_a_killed_run_goes_on_where_its_last_checkpoint_is(tmp_path):
+    config, run = configured(), tmp_path / "run"
+    file = tmp_path / "config.yaml"
+    file.write_text(config.to_yaml())
+    killed = subprocess.run([sys.executable, "-c", KILLED_IN_ITERATION_3, file, run], stderr=subprocess.DEVNULL)
+    assert killed.returncode == -signal.SIGKILL
+    before = RunFolder(run).read_metrics()
+    assert [row.iteration for row in before] == [1, 2, 3]
+    first = state_of(run / "checkpoints" / "000002")
+    resumed = []
+    rows = train(config, run, report_resuming=resumed.append)
+    assert resumed == [2]
+    assert [str(row) for row in rows[:2]] == [str(row) for row in before[:2]]
+    assert [row.iteration for row in rows] == [1, 2, 3, 4, 5]
+    assert [row.steps for row in rows] == [200, 400, 600, 800, 1000]
+    assert [row.lambda_ for row in rows] == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0])
+    last = state_of(run / "checkpoints" / "000005")
+    earlier = first["episodes"]["returns"]
+    assert last["episodes"]["returns"][: len(earlier)] == earlier
+    assert len(last["episodes"]["returns"]) > len(earlier) > 0
+    (optimiser,) = model_of(run / "checkpoints" / "000005")["optimisers"].values()
+    assert {entry["step"] for entry in optimiser["state"]["state"].values()} == {5 * 2 * 2}  # iterations and updates
+
+
+def test_rows_of_a_guided_run_and_of_one_without_guidance(tmp_path):
+    (guided,) = train(configured(iterations=1), tmp_path / "guided")
+    (plain,) = train(configured(iterations=1, guidance=None), tmp_path / "plain")
+    assert (guided.lambda_, guided.discount) == (0.5, 0.5 * GAMMA)
+    assert guided.h_min < guided.h_mean < guided.h_max
+    assert (plain.lambda_, plain.discount) == (1.0, GAMMA)
+    assert all(math.isnan(value) for value in (plain.h_mean, plain.h_min, plain.h_max))
+    for row in (guided, plain):
+        assert row.steps == 200
+        assert row.return_mean == row.episode_length > 1  # CartPole pays 1 a step
+        assert row.return_min <= row.return_mean <= row.return_max
+        assert min(row.seconds_collecting, row.seconds_training) > 0
+    events = EventAccumulator(str(tmp_path / "guided" / "tensorboard"))
+    events.Reload()
+    assert [event.value for event in events.Scalars("guidance/lambda")] == [0.5]
+    assert [event.step for event in events.Scalars("training/return_mean")] == [200]
+
+
+def test_episodes_longer_than_a_batch_count_whole_and_rows_wait_for_the_first(tmp_path):
+    """Episodes of 30 steps, batches of 20: none ends in the first."""
+    environment = {"id": "Pendulum-v1", "n_envs": 1, "options": {"max_episode_steps": 30}}
+    values = with_parameters(PPO, minibatch_size=20) | {"environment": environment, "steps_per_iteration": 20}
+    run = tmp_path / "run"
+    rows = train(configured(values, iterations=3, checkpoint_every=1), run)
+    assert [row.iteration for row in rows] == [1, 2, 3]
+    assert [row.episode_length for row in rows] == [30, 30, 30]
+    assert rows[0].return_mean == rows[1].return_mean
+    assert rows[0].lambda_ < rows[1].lambda_
+    assert [path.name for path in checkpoint_paths(RunFolder(run))] == ["000002", "000003"]
+    with pytest.raises(TrainingFailedError, match=r"no episode ended in 20 steps of 1 environments.*raise iterations"):
+        train(configured(values, iterations=1), tmp_path / "short")
+
+
+def test_sac_with_two_env_runners(tmp_path):
+    values = with_parameters(SAC, env_runners={"num_env_runners": 2})
+    rows = train(configured(values), tmp_path / "run")
+    assert [row.steps for row in rows] == [60, 120]
+    assert [row.lambda_ for row in rows] == pytest.approx([0.5, 1.0])
+    assert all(np.isfinite([row.return_mean, row.h_mean]).all() for row in rows)
+    assert not (tmp_path / "run" / "replay").exists()
+
+
+def test_a_checkpoint_holds_all_that_is_learnt_and_the_replay_buffer(tmp_path):
+    config, folder = configured(SAC), RunFolder(tmp_path / "run")
+    with pytest.raises(InterruptionError):
+        train(config, folder.path, stop_after(1))
+    (checkpoint,) = checkpoint_paths(folder)
+    algorithm = build_algorithm(config, configure(config, None, seed=1))
+    try:
+        fresh = _learner_state(algorithm)
+        progress = load_checkpoint(folder, algorithm, checkpoint)
+        assert (progress.iteration, progress.steps) == (1, 60)
+        stored, loaded = model_of(checkpoint), _learner_state(algorithm)
+        assert equal(stored, loaded)
+        for part in ("weights", "optimisers", "adapted"):
+            assert not equal(stored[part], fresh[part])
+        assert stored["adapted"].keys() == {"curr_log_alpha", "last_update_ts_by_mid"}
+        with np.load(folder.replay / "000001.npz", allow_pickle=False) as replay:
+            assert equal(dict(replay), _replay_arrays(list(algorithm.local_replay_buffer.episodes)))
+            assert replay["lengths"].sum() == 60
+        assert int(algorithm.train()["num_env_steps_sampled_lifetime"]) == 120
+    finally:
+        algorithm.stop()
+    (folder.replay / "000001.npz").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"000001.npz is damaged"):
+        train(config, folder.path)
+
+
+def test_a_damaged_checkpoint(tmp_path):
+    config, run = configured(iterations=3), tmp_path / "run"
+    with pytest.raises(InterruptionError):
+        train(config, run, stop_after(2))
+    checkpoint = find_checkpoint(run)
+    model = checkpoint / "model.pt"
+    content = bytearray(model.read_bytes())
+    content[len(content) // 2] ^= 1
+    model.write_bytes(content)
+    for use in (lambda: train(config, run), lambda: evaluate_checkpoint(checkpoint, episodes=1, seed=0)):
+        with pytest.raises(CheckpointError, match=r"model.pt is damaged.*remove .*000002 to go on"):
+            use()
+
+
+def test_a_policy_acts_in_the_units_of_the_environment_and_as_it_was_trained(tmp_path):
+    values = with_parameters(SAC, model_config={"fcnet_hiddens": [8], "head_fcnet_hiddens": [8]})
+    train(configured(values, iterations=1), tmp_path / "run")
+    checkpoint = find_checkpoint(tmp_path / "run")
+    first, again = (evaluate_checkpoint(checkpoint, episodes=2, seed=3, deterministic=False) for _ in range(2))
+    greedy = evaluate_checkpoint(checkpoint, episodes=2, seed=3)
+    assert np.array_equal(first.returns, again.returns)
+    assert not np.array_equal(first.returns, greedy.returns)
+    collect_policies([str(tmp_path / "run")], "pendulum/rllib-v0", transitions=60, n_envs=2, root=tmp_path)
+    actions = load_episodes("pendulum/rllib-v0", tmp_path).actions
+    assert 1 < np.abs(actions).max() <= 2  # Pendulum takes torques from -2 to 2
+
+
+def test_collecting_from_a_run_on_procgen(tmp_path):
+    small = with_parameters(PPO, model_config={"depths": [4], "width": 8}, minibatch_size=256)
+    small["algorithm"]["policy"] = "ImpalaCNN"
+    environment = {"id": "BossfightEasy-v0", "n_envs": 4}
+    config = configured(
+        small, environment=environment, guidance=None, iterations=2, steps_per_iteration=512, checkpoint_every=1
+    )
+    rows = train(config, tmp_path / "run")
+    assert [512 * n <= row.steps < 512 * n + 4 * n for n, row in enumerate(rows, 1)] == [True, True]
+    collect_policies([str(tmp_path / "run")], "procgen/tiny-v0", transitions=40, n_envs=4, root=tmp_path)
+    episodes = load_episodes("procgen/tiny-v0", tmp_path)
+    assert (episodes.states.shape[1:], episodes.states.dtype) == ((3, 64, 64), np.uint8)
+    assert episodes.transitions == 80
+    assert len(np.unique(episodes.actions)) > 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"warm_start": {"dataset": "a/b-v0"}}, r"warm_start is for algorithms of Stable-Baselines3 and SBX: leave it"),
+        ({"updates_per_iteration": 3}, r"updates_per_iteration is for .*: leave it out for rllib.PPO"),
+        ({"algorithm": {"name": "rllib.PPQ"}}, r"RLlib has no algorithm 'PPQ'; did you mean 'PPO'\?"),
+        ({"algorithm": {"name": "rllib.APPO"}}, r"APPO can't be guided: its batches wait in queues"),
+        ({"algorithm": {"name": "rllib.PPO", "policy": "Mlp"}}, r"policy 'Mlp' must be one of MlpPolicy, ImpalaCNN"),
+        (with_parameters(PPO, num_epoch=2), r"rllib.PPO has no parameter 'num_epoch'; did you mean 'num_epochs'"),
+        (with_parameters(PPO, gamma=0.9), r"set 'gamma' at the top of the configuration"),
+        (with_parameters(PPO, env_runners={"rollout_length": 2}), r"no parameter 'env_runners.rollout_length'; did"),
+        (with_parameters(PPO, env_runners=2), r"parameters.env_runners must hold keys and values, got 2"),
+        (with_parameters(PPO, env_runners={"num_env_runners": 2}), r"n_envs=1 must be a multiple of num_env_runners=2"),
+        (with_parameters(PPO, minibatch_size=1000), r"rllib.PPO on CartPole-v1 can't be built: .*minibatch_size"),
+        ({"environment": {"id": "CartPole-v7", "n_envs": 1}}, r"no environment 'CartPole-v7'.*nearest are CartPole-v1"),
+        ({"guidance": GUIDANCE | {"heuristic": "no.such:thing"}}, r"guidance.heuristic: 'no.such:thing'"),
+    ],
+)
+def test_what_is_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        train(configured(**changes), tmp_path / "run")
+
+
+def test_a_heuristic_for_other_observations(tmp_path):
+    Zero(observation_space=ObservationSpace((7,), "float")).save(tmp_path / "h")
+    with pytest.raises(HeuristicError, match=r"observations of Box of shape \(7,\)"):
+        train(configured(guidance=GUIDANCE | {"heuristic": str(tmp_path / "h")}), tmp_path / "run")
+
+
+def test_without_ray_the_extra_is_named(tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(configured().to_yaml())
+    code = "import sys; sys.modules['ray'] = None; from hurl.cli import main; main()"
+    command = [sys.executable, "-c", code, "train", str(file), "--out", str(tmp_path / "run")]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, "pip install 'hurl[rllib]'" in result.stderr) == (2, True)
+
+
+def test_the_preset_is_one_round_of_sampling_an_iteration():
+    config = load_config("procgen/ppo")
+    rllib_config = configure(config, None, seed=0)
+    assert rllib_config.total_train_batch_size == config.steps_per_iteration == 64 * 256
+    assert config.iterations == 8_000_000 // config.steps_per_iteration
+    refused = load_config("procgen/ppo", ["algorithm.parameters.train_batch_size_per_learner=4000"])
+    with pytest.raises(ConfigurationError, match=r"4000.*cannot be achieved"):
+        configure(refused, None, seed=0)
+
+
+def test_the_data_of_the_preset_are_16_policies_of_the_run_s_own_game(tmp_path):
+    assert load_config("procgen/ppo-hurl").data.policies == 16
+    assert load_recipe("procgen").config.checkpoint_every == 31
+    game = "StarpilotEasy-v0"
+    plan = plan_campaign("procgen", ["ppo", "ppo-hurl"], [0], tmp_path, [f"environment.id={game}"])
+    behaviour, data, fit = (task.arguments for task in plan.tasks if not task.name.startswith("procgen/"))
+    assert behaviour[:2] == ("train", "procgen/ppo")
+    assert f'environment.id="{game}"' in behaviour
+    assert data[data.index("--transitions") + 1] == "12000"
+    assert fit[:2] == ("fit", "image-monte-carlo")
+    assert [run.config.environment.id for run in plan.runs] == [game, game]
+    schedule = plan.runs[1].config.guidance.schedule
+    assert (schedule.lambda0, schedule.alpha) == (0.99, 0.5)
