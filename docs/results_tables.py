@@ -99,6 +99,7 @@ def main() -> None:
     for environment in collection.environments:
         print(f"\n{tables(environment)}")
     report = compute_report(collection)
+    PICTURES.mkdir(exist_ok=True)
     write_pictures(report, PICTURES)
 
 
