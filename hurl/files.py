@@ -24,6 +24,7 @@ PACKAGES = (
     "sbx-rl",
     "minari",
     "d3rlpy",
+    "ray",
 )
 
 

@@ -20,7 +20,14 @@ from hurl.heuristics import storage
 from hurl.names import nearest
 from hurl.sb3 import guided
 
-__all__ = ["build_environment", "build_model", "find_algorithm", "find_heuristic", "resolve_policy_kwargs"]
+__all__ = [
+    "build_environment",
+    "build_guidance",
+    "build_model",
+    "find_algorithm",
+    "find_heuristic",
+    "resolve_policy_kwargs",
+]
 
 LIBRARIES = {"sb3": "stable_baselines3", "contrib": "sb3_contrib", "sbx": "sbx"}
 NOT_RESUMABLE = ("replay_buffer_class", "rollout_buffer_class", "optimize_memory_usage", "use_sde", "target_kl")
@@ -47,7 +54,7 @@ def build_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
         parameters["action_noise"] = NormalActionNoise(np.zeros(shape), np.full(shape, config.algorithm.action_noise))
     if config.guidance is not None and config.iterations:
         algorithm = guided(algorithm)
-        parameters["guidance"] = _build_guidance(config.guidance, config, env)
+        parameters["guidance"] = build_guidance(config.guidance, config, env)
     model: BaseAlgorithm = algorithm(config.algorithm.policy, env, gamma=config.gamma, seed=config.seed, **parameters)
     return model
 
@@ -55,8 +62,13 @@ def build_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
 def find_algorithm(name: str) -> type[Any]:
     """Return the class that `sbx.SAC`, `sb3.PPO` or `contrib.TQC` names."""
     library, _, class_name = name.partition(".")
+    if library == "rllib":
+        raise ConfigurationError(f"{name!r} is of RLlib, where an algorithm of {', '.join(LIBRARIES)} is needed")
     if library not in LIBRARIES:
-        raise ConfigurationError(f"algorithm.name {name!r} must begin with one of {', '.join(LIBRARIES)} and a dot")
+        raise ConfigurationError(
+            f"algorithm.name {name!r} must begin with one of {', '.join(LIBRARIES)} and a dot, "
+            "or be of RLlib, such as rllib.PPO"
+        )
     module = import_module(LIBRARIES[library])
     names = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, BaseAlgorithm)]
     if class_name not in names:
@@ -79,7 +91,8 @@ def find_heuristic(name: str, env: VecEnv, gamma: float) -> Heuristic:
         raise ConfigurationError(f"guidance.heuristic: {error}") from None
 
 
-def _build_guidance(guidance: GuidanceConfig, config: RunConfig, env: VecEnv) -> Guidance:
+def build_guidance(guidance: GuidanceConfig, config: RunConfig, env: VecEnv) -> Guidance:
+    """Make the run's guidance, its heuristic checked against the environments."""
     assert isinstance(guidance.heuristic, str)  # `train` refuses what must be fitted first
     return Guidance(
         find_heuristic(guidance.heuristic, env, config.gamma),

@@ -30,7 +30,19 @@ from hurl.experiments.folder import RunFolder
 from hurl.files import write_whole
 from hurl.sb3.replay import GuidedReplayBuffer
 
-__all__ = ["CheckpointError", "checkpoint_paths", "cut_episodes", "load_checkpoint", "load_weights", "save_checkpoint"]
+__all__ = [
+    "CheckpointError",
+    "checkpoint_paths",
+    "cut_episodes",
+    "digest_of",
+    "load_checkpoint",
+    "load_weights",
+    "pack_arrays",
+    "read_checked",
+    "read_state",
+    "remedy",
+    "save_checkpoint",
+]
 
 
 class CheckpointError(ValueError):
@@ -60,7 +72,7 @@ def save_checkpoint(folder: RunFolder, model: BaseAlgorithm, iteration: int) -> 
             "episodes": list(model.ep_info_buffer or []),
             "random": _random_states(model),
             "replay": _save_replay(folder, model, iteration),
-            "files": {_weights_name(model): _digest(weights)},
+            "files": {_weights_name(model): digest_of(weights)},
         }
         write_whole(aside / "state.json", json.dumps(state, default=np.generic.item).encode())
         aside.replace(path)
@@ -71,7 +83,7 @@ def save_checkpoint(folder: RunFolder, model: BaseAlgorithm, iteration: int) -> 
 
 def load_checkpoint(folder: RunFolder, model: BaseAlgorithm, path: Path) -> int:
     """Put a checkpoint into a freshly built model; return its iteration."""
-    state = _read_state(path)
+    state = read_state(path)
     load_weights(model, path)
     if state["replay"] is not None:
         _load_replay(folder, model, state["replay"])
@@ -87,16 +99,16 @@ def load_checkpoint(folder: RunFolder, model: BaseAlgorithm, path: Path) -> int:
 
 def load_weights(model: BaseAlgorithm, path: Path) -> None:
     """Put the weights of a checkpoint into a model of the same architecture."""
-    state = _read_state(path)
+    state = read_state(path)
     name = _weights_name(model)
-    content = _read(path / name, state["files"].get(name), _remedy(path))
+    content = read_checked(path / name, state["files"].get(name), remedy(path))
     try:
         if name == "model.npz":
             _load_jax(model, content)
         else:
             _load_torch(model, content)
     except (KeyError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{path} does not fit the model of this run ({error}): {_remedy(path)}") from None
+        raise CheckpointError(f"{path} does not fit the model of this run ({error}): {remedy(path)}") from None
 
 
 # Weights -------------------------------------------------------------------------------------------------------------
@@ -112,7 +124,7 @@ def _weights_name(model: BaseAlgorithm) -> str:
 
 def _dump_weights(model: BaseAlgorithm) -> bytes:
     if _is_jax(model):
-        return _npz({key: np.asarray(leaf) for key, leaf in _jax_leaves(model).items()})
+        return pack_arrays({key: np.asarray(leaf) for key, leaf in _jax_leaves(model).items()})
     content = io.BytesIO()
     variables = {name: _attribute(model, name).detach() for name in _torch_variables(model)}
     torch.save({"parameters": model.get_parameters(), "variables": variables}, content)
@@ -217,16 +229,16 @@ def _save_replay(folder: RunFolder, model: BaseAlgorithm, iteration: int) -> dic
     buffer = model.replay_buffer
     assert buffer is not None
     earlier = checkpoint_paths(folder)
-    previous: dict[str, Any] = _read_state(earlier[-1])["replay"] if earlier else {"added": 0, "files": []}
+    previous: dict[str, Any] = read_state(earlier[-1])["replay"] if earlier else {"added": 0, "files": []}
     added = model.num_timesteps // buffer.n_envs
     new = min(added - previous["added"], buffer.buffer_size)
     rows = np.arange(added - new, added) % buffer.buffer_size
-    content = _npz({key: array[rows] for key, array in _replay_arrays(buffer).items()})
+    content = pack_arrays({key: array[rows] for key, array in _replay_arrays(buffer).items()})
     folder.replay.mkdir(exist_ok=True)
     name = f"{iteration:06d}.npz"
     write_whole(folder.replay / name, content)
     _remove_unneeded(folder, {name} | {file["name"] for file in previous["files"]})
-    files = [*previous["files"], {"name": name, "rows": new, "digest": _digest(content)}]
+    files = [*previous["files"], {"name": name, "rows": new, "digest": digest_of(content)}]
     return {"added": added, "files": _newest(files, buffer.buffer_size)}
 
 
@@ -255,7 +267,7 @@ def _load_replay(folder: RunFolder, model: BaseAlgorithm, replay: dict[str, Any]
     arrays = _replay_arrays(buffer)
     for file in replay["files"]:
         first = folder.checkpoints / file["name"].removesuffix(".npz")
-        content = _read(folder.replay / file["name"], file["digest"], f"remove the checkpoints from {first} on")
+        content = read_checked(folder.replay / file["name"], file["digest"], f"remove the checkpoints from {first} on")
         rows = np.arange(row, row + file["rows"]) % buffer.buffer_size
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             for key, array in arrays.items():
@@ -293,34 +305,38 @@ def cut_episodes(model: BaseAlgorithm) -> None:
 # Files ---------------------------------------------------------------------------------------------------------------
 
 
-def _npz(arrays: dict[str, Any]) -> bytes:
+def pack_arrays(arrays: dict[str, Any]) -> bytes:
+    """Return arrays as the content of a NumPy archive."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     return content.getvalue()
 
 
-def _digest(content: bytes) -> str:
+def digest_of(content: bytes) -> str:
+    """Return the hash that a file is checked against."""
     return hashlib.sha256(content).hexdigest()
 
 
-def _read(file: Path, digest: str | None, remedy: str) -> bytes:
+def read_checked(file: Path, digest: str | None, remedy: str) -> bytes:
     """Return the content of a file of a checkpoint, checked against its hash."""
     try:
         content = file.read_bytes()
     except FileNotFoundError:
         raise CheckpointError(f"{file} is missing: {remedy}") from None
-    if _digest(content) != digest:
+    if digest_of(content) != digest:
         raise CheckpointError(f"{file} is damaged, its hash differs from the checkpoint's: {remedy}")
     return content
 
 
-def _read_state(path: Path) -> dict[str, Any]:
+def read_state(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint's `state.json` holds."""
     try:
         state: dict[str, Any] = json.loads((path / "state.json").read_bytes())
     except (OSError, ValueError):
-        raise CheckpointError(f"{path / 'state.json'} is missing or damaged: {_remedy(path)}") from None
+        raise CheckpointError(f"{path / 'state.json'} is missing or damaged: {remedy(path)}") from None
     return state
 
 
-def _remedy(path: Path) -> str:
+def remedy(path: Path) -> str:
+    """Say what to do about a checkpoint that can't be read."""
     return f"remove {path} to go on from the checkpoint before it"

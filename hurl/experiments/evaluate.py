@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.experiments.build import build_environment, build_model, find_algorithm
@@ -59,7 +61,7 @@ def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True)
     imageio.mimsave(file, frames, fps=FRAMES_PER_SECOND)
 
 
-def _frames(model: BaseAlgorithm, env: VecEnv, deterministic: bool) -> list[Any]:
+def _frames(model: PolicyPredictor, env: VecEnv, deterministic: bool) -> list[Any]:
     observations, done = env.reset(), np.array([False])
     frames: list[Any] = []
     while not done[0]:
@@ -90,8 +92,16 @@ def build_policy(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
     return build_model(config.model_copy(update={"guidance": None, "algorithm": algorithm}), env)
 
 
-def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> BaseAlgorithm:
+def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> PolicyPredictor:
     """Return a model with the checkpoint's weights."""
+    if config.algorithm.library == "rllib":
+        from hurl.experiments.rllib_build import RLlibPolicy  # which imports Ray
+        from hurl.experiments.rllib_checkpoint import load_policy
+
+        policy = RLlibPolicy(config, env)
+        load_policy(policy, checkpoint)
+        set_random_seed(seed)
+        return policy
     model = build_policy(config, env)
     load_weights(model, checkpoint)
     env.seed(seed)  # building a model seeds its environments with the run's own seed

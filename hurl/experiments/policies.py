@@ -7,6 +7,7 @@ import json
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from hurl.data.collect import Progress, collect
 from hurl.data.rollout import Act, CollectionError, Policy
 from hurl.envs import EnvPoolVecEnv, make_env
 from hurl.experiments.checkpoint import checkpoint_paths, load_weights
-from hurl.experiments.config import EnvironmentConfig
+from hurl.experiments.config import EnvironmentConfig, RunConfig
 from hurl.experiments.evaluate import build_policy, config_of
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.zips import load_zip
@@ -220,17 +221,48 @@ def _checkpoint_policies(
     run = checkpoints[0].parent.parent
     if config.environment.model_copy(update={"n_envs": 1}) != environment.model_copy(update={"n_envs": 1}):
         _check_spaces(run, config.environment, env, environment)
+    shared = _shared_rllib_policy if config.algorithm.library == "rllib" else _shared_model
+    load, start = shared(config, env, deterministic)
+    return [_checkpoint_policy(path, run, load, start, config.algorithm.name, deterministic) for path in checkpoints]
+
+
+def _shared_model(
+    config: RunConfig, env: VecEnv, deterministic: bool
+) -> tuple[Callable[[Path], None], Callable[[int], Act]]:
+    """Return how a model of the run takes a checkpoint's weights, and how it is made to act."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of batch sizes, which don't matter where nothing is trained
-        model = build_policy(config, env)
-    start = _starter(model, deterministic)
-    return [_checkpoint_policy(path, run, model, start, config.algorithm.name, deterministic) for path in checkpoints]
+        model: Any = build_policy(config, env)
+
+    def load(checkpoint: Path) -> None:
+        load_weights(model, checkpoint)
+        if hasattr(model, "exploration_rate"):
+            state = json.loads((checkpoint / "state.json").read_bytes())
+            model.exploration_rate = state["counters"]["exploration_rate"]
+
+    return load, _starter(model, deterministic)
+
+
+def _shared_rllib_policy(
+    config: RunConfig, env: VecEnv, deterministic: bool
+) -> tuple[Callable[[Path], None], Callable[[int], Act]]:
+    """Return how a policy of the RLlib run takes a checkpoint's weights, and how it is made to act."""
+    from hurl.experiments.rllib_build import RLlibPolicy  # which imports Ray
+    from hurl.experiments.rllib_checkpoint import load_policy
+
+    policy = RLlibPolicy(config, env)
+
+    def start(seed: int) -> Act:
+        set_random_seed(seed)
+        return lambda observations: policy.predict(observations, deterministic=deterministic)[0]
+
+    return partial(load_policy, policy), start
 
 
 def _checkpoint_policy(
     checkpoint: Path,
     run: Path,
-    model: BaseAlgorithm,
+    load: Callable[[Path], None],
     start: Callable[[int], Act],
     algorithm: str,
     deterministic: bool,
@@ -238,9 +270,7 @@ def _checkpoint_policy(
     content = (checkpoint / "state.json").read_bytes()  # which holds the hash of the weights
 
     def load_and_start(seed: int) -> Act:
-        load_weights(model, checkpoint)
-        if hasattr(model, "exploration_rate"):
-            model.exploration_rate = json.loads(content)["counters"]["exploration_rate"]
+        load(checkpoint)
         return start(seed)
 
     identity = f"{hashlib.sha256(content).hexdigest()}{' deterministic' if deterministic else ''}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hurl.experiments.config import ConfigurationError, RunConfig, load_config, preset_names
+from hurl.experiments.config import ConfigurationError, RunConfig, as_overrides, load_config, preset_names
 from hurl.experiments.folder import Row
 from hurl.names import nearest
 
@@ -41,7 +41,8 @@ def load_recipe(name: str, seed: int = 0) -> Recipe:
         hint = nearest(name, recipes) or f"; there are {', '.join(recipes)}"
         raise ConfigurationError(f"there is no recipe {name!r}{hint}")
     recipe = recipes[name]
-    config = load_config(recipe.train, [f"iterations={recipe.iterations}", f"seed={seed}"])
+    settings = {"iterations": recipe.iterations, "seed": seed} | recipe.settings
+    config = load_config(recipe.train, as_overrides(settings))
     run = Path("runs") / "recipes" / name / f"seed-{seed}"
     return Recipe(config, run, recipe.transitions, f"{name}/behaviour-v0")
 

@@ -16,6 +16,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.data import load_episodes
@@ -29,7 +30,7 @@ from hurl.experiments.checkpoint import (
 )
 from hurl.experiments.config import ConfigurationError, RunConfig, WarmStartConfig
 from hurl.experiments.folder import Row, RunFolder, RunFolderError
-from hurl.guidance import HeuristicError
+from hurl.guidance import Guidance, HeuristicError
 from hurl.sb3 import warm_start
 
 __all__ = ["Evaluation", "TrainingFailedError", "evaluate", "train"]
@@ -64,6 +65,10 @@ def train(
             rows = folder.read_metrics()
             for row in rows:
                 report(row)
+        elif config.algorithm.library == "rllib":
+            from hurl.experiments import rllib_run  # which imports Ray
+
+            rows = rllib_run.go_on(config, folder, report, report_resuming)
         else:
             rows = _go_on(config, folder, report, report_cloning, report_resuming)
         shutil.rmtree(folder.replay, ignore_errors=True)
@@ -79,7 +84,7 @@ def _go_on(
 ) -> list[Row]:
     torch.set_num_threads(config.threads)
     env, evaluation_env, model = _build(config)
-    _pin_heuristic(config, folder, model)
+    _pin_heuristic(config, folder, getattr(model, "guidance", None))
     rows: list[Row] = []
     checkpoints = checkpoint_paths(folder)
     if checkpoints:
@@ -116,9 +121,8 @@ def _last_iteration(rows: list[Row]) -> int:
     return rows[-1].iteration if rows else 0
 
 
-def _pin_heuristic(config: RunConfig, folder: RunFolder, model: BaseAlgorithm) -> None:
+def _pin_heuristic(config: RunConfig, folder: RunFolder, guidance: Guidance | None) -> None:
     """See to it that a heuristic that was saved, and may be fitted anew, is the one that the run began with."""
-    guidance = getattr(model, "guidance", None)
     digest = None if guidance is None else getattr(guidance.heuristic, "digest", None)
     if digest is not None:
         assert config.guidance is not None
@@ -298,7 +302,7 @@ class Evaluation:
         }
 
 
-def evaluate(model: BaseAlgorithm, env: VecEnv, episodes: int, deterministic: bool = True) -> Evaluation:
+def evaluate(model: PolicyPredictor, env: VecEnv, episodes: int, deterministic: bool = True) -> Evaluation:
     """Roll the policy out for some episodes, side by side."""
     returns: Any
     lengths: Any

@@ -117,6 +117,12 @@ def model_of(checkpoint):
     return torch.load(checkpoint / "model.pt", weights_only=True)
 
 
+def updates_of(checkpoint):
+    """Return how many updates the only optimiser has made."""
+    (optimiser,) = model_of(checkpoint)["optimisers"].values()
+    return optimiser["state"]["state"][0]["step"]
+
+
 def equal(first, second):
     """Return whether nested values are the same, tensors included."""
     if isinstance(first, dict):
@@ -148,8 +154,8 @@ def test_a_killed_run_goes_on_where_its_last_checkpoint_is(tmp_path):
     earlier = first["episodes"]["returns"]
     assert last["episodes"]["returns"][: len(earlier)] == earlier
     assert len(last["episodes"]["returns"]) > len(earlier) > 0
-    (optimiser,) = model_of(run / "checkpoints" / "000005")["optimisers"].values()
-    assert {entry["step"] for entry in optimiser["state"]["state"].values()} == {5 * 2 * 2}  # iterations and updates
+    updates = [updates_of(run / "checkpoints" / name) for name in ("000002", "000005")]
+    assert updates[1] >= updates[0] + 3 * 4  # three iterations of two epochs, two minibatches or more each
 
 
 def test_rows_of_a_guided_run_and_of_one_without_guidance(tmp_path):
@@ -168,6 +174,14 @@ def test_rows_of_a_guided_run_and_of_one_without_guidance(tmp_path):
     events.Reload()
     assert [event.value for event in events.Scalars("guidance/lambda")] == [0.5]
     assert [event.step for event in events.Scalars("training/return_mean")] == [200]
+
+
+def test_lambda_is_that_of_the_iteration_where_sampling_goes_beyond_it(tmp_path):
+    """Three environments step together, and a step that begins an episode is none: batches become longer."""
+    rows = train(configured(environment=PPO["environment"] | {"n_envs": 3}, steps_per_iteration=201), tmp_path / "run")
+    assert rows[0].steps > 201
+    assert all(row.return_mean == row.episode_length for row in rows)  # of episodes that go on into the next batch too
+    assert [row.lambda_ for row in rows] == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0])
 
 
 def test_episodes_longer_than_a_batch_count_whole_and_rows_wait_for_the_first(tmp_path):
@@ -199,7 +213,7 @@ def test_a_checkpoint_holds_all_that_is_learnt_and_the_replay_buffer(tmp_path):
     with pytest.raises(InterruptionError):
         train(config, folder.path, stop_after(1))
     (checkpoint,) = checkpoint_paths(folder)
-    algorithm = build_algorithm(config, configure(config, None, seed=1))
+    algorithm = build_algorithm(config, configure(config, seed=1))
     try:
         fresh = _learner_state(algorithm)
         progress = load_checkpoint(folder, algorithm, checkpoint)
@@ -303,12 +317,12 @@ def test_without_ray_the_extra_is_named(tmp_path):
 
 def test_the_preset_is_one_round_of_sampling_an_iteration():
     config = load_config("procgen/ppo")
-    rllib_config = configure(config, None, seed=0)
+    rllib_config = configure(config, seed=0)
     assert rllib_config.total_train_batch_size == config.steps_per_iteration == 64 * 256
     assert config.iterations == 8_000_000 // config.steps_per_iteration
     refused = load_config("procgen/ppo", ["algorithm.parameters.train_batch_size_per_learner=4000"])
     with pytest.raises(ConfigurationError, match=r"4000.*cannot be achieved"):
-        configure(refused, None, seed=0)
+        configure(refused, seed=0)
 
 
 def test_the_data_of_the_preset_are_16_policies_of_the_run_s_own_game(tmp_path):
