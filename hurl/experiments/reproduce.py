@@ -50,12 +50,18 @@ class Panel(_Data):
     preset: str
     variants: list[str]
 
+    def restricted_to(self, variants: list[str] | None) -> Panel:
+        """Return the panel with some of its variants; None means all."""
+        kept = [name for name in self.variants if variants is None or name in variants]
+        return self.model_copy(update={"variants": kept})
+
 
 class Scale(_Data):
     """How much of a figure is run."""
 
     seeds: int = Field(ge=1)
     iterations: float = Field(gt=0, le=1, description="the share of each run's iterations")
+    variants: list[str] | None = Field(None, description="the only ones that are run")
     changes: dict[str, Any] = Field({}, description="values set anew in the runs that have them")
 
     def apply(self, config: RunConfig) -> RunConfig:
@@ -159,6 +165,7 @@ def plan_reproduction(figure: str, scale: str, out: Path, *, seeds: Sequence[int
         hint = nearest(scale, data["scales"]) or f"; there are {', '.join(data['scales'])}"
         raise ConfigurationError(f"there is no scale {scale!r}{hint}")
     chosen = Scale.model_validate(data["scales"][scale])
+    panels = {name: panel.restricted_to(chosen.variants) for name, panel in panels.items()}
     configs = [
         (panel.preset, variant, chosen.apply(load_config(f"{panel.preset}/{variant}", [f"seed={seed}"])))
         for seed in (seeds or range(chosen.seeds))

@@ -65,14 +65,14 @@ def test_the_whole_figure_at_a_tiny_scale(tmp_path):
     page = (tmp_path / "report" / "report.html").read_text("utf-8")
     data = json.loads(page.partition('type="application/json" id="data">')[2].partition("</script>")[0])
     panels = {panel["name"]: [variant["name"] for variant in panel["variants"]] for panel in data["environments"]}
-    dense = sorted(DENSE)
+    dense = ["hurl-mc", "sac-bc"]
     assert panels == {
-        "2a Sparse-Reacher": ["hurl", "pbrs", "sac"],
+        "2a Sparse-Reacher": ["hurl"],
         "2b Humanoid": dense,
         "2c Hopper": dense,
         "2d Swimmer": dense,
         "2e HalfCheetah": dense,
-        "2f Hopper, constant λ": ["0.9", "0.95", "0.98", "0.99", "1"],
+        "2f Hopper, constant λ": ["0.9", "1"],
     }
     assert (tmp_path / "report" / "returns.png").is_file()
 
@@ -83,7 +83,7 @@ def test_the_cost_counts_what_runs_share_once(tmp_path):
     (trial,) = {trial.task.arguments: trial for trial in plan.trials.values()}.values()
     assert _hurl(*trial.task.arguments).returncode == 0
     (cost,) = plan.costs()
-    assert (cost.preset, cost.runs, cost.iterations) == ("hopper-lambda", 5, 10)
+    assert (cost.preset, cost.runs, cost.iterations) == ("hopper-lambda", 2, 4)
     (twice,) = plan_reproduction("figure-2f", "tiny", tmp_path, seeds=[0, 1]).costs()
     behaviour = cost.seconds * 2 - twice.seconds  # the one step that seeds share
     assert behaviour == pytest.approx(8.0 + 4 * cost.speed.iteration)
