@@ -56,7 +56,8 @@ def ppo(gamma=GAMMA):
 
 
 def sac(gamma=GAMMA):
-    config = SACConfig().environment(lambda _: gym.make("Pendulum-v1", max_episode_steps=20))
+    tune.register_env("short-pendulum", lambda _: gym.make("Pendulum-v1", max_episode_steps=20))
+    config = SACConfig().environment("short-pendulum")
     return _off_policy(config, gamma).training(actor_lr=0.01, critic_lr=0.01, alpha_lr=0.01)
 
 
