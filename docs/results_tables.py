@@ -1,7 +1,7 @@
 """The tables and pictures of results.md, from the runs in `results/`.
 
     python docs/results_tables.py --copy campaigns    # take over what is small of a campaign's runs, first
-    python docs/results_tables.py                     # tables on standard output, pictures into docs/results
+    python docs/results_tables.py                     # tables on standard output, the picture into docs/results
 
 The runs were made with the commands that results.md names.
 """
@@ -9,6 +9,7 @@ The runs were made with the commands that results.md names.
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -98,9 +99,10 @@ def main() -> None:
     print(ratios(environments))
     for environment in collection.environments:
         print(f"\n{tables(environment)}")
-    report = compute_report(collection)
-    PICTURES.mkdir(exist_ok=True)
-    write_pictures(report, PICTURES)
+    with tempfile.TemporaryDirectory() as folder:
+        write_pictures(compute_report(collection), Path(folder))
+        PICTURES.mkdir(exist_ok=True)
+        write_whole(PICTURES / "returns.png", (Path(folder) / "returns.png").read_bytes())
 
 
 if __name__ == "__main__":
