@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -12,7 +14,7 @@ from hurl.experiments.config import RunConfig
 from hurl.experiments.folder import Row, RunFolder, RunFolderError
 from hurl.experiments.tasks import State
 
-__all__ = ["CampaignTable", "RunProgress"]
+__all__ = ["CampaignTable", "LiveTable", "RunProgress"]
 
 MANY = 30  # steps that a terminal still shows
 
@@ -70,17 +72,13 @@ class RunProgress:
             print(f"iteration {row.iteration}/{self.config.iterations}  {status}", flush=True)
 
 
-class CampaignTable:
-    """A live table of the steps and runs; lines as they change where there is no terminal."""
+class LiveTable:
+    """A table that is drawn again and again, where there is a terminal."""
 
-    def __init__(self, plan: Campaign) -> None:
-        self.plan = plan
-        self.runs = {run.task: run for run in plan.runs}
-        self.live = Live(console=console, refresh_per_second=2, transient=False)
-        self.states: dict[str, State] = {}
-        self.cells: dict[str, tuple[float, list[str]]] = {}
+    def __init__(self) -> None:
+        self.live = Live(console=console, refresh_per_second=2)
 
-    def __enter__(self) -> CampaignTable:
+    def __enter__(self) -> Self:
         if console.is_terminal:
             self.live.start()
         return self
@@ -88,6 +86,17 @@ class CampaignTable:
     def __exit__(self, *error: object) -> None:
         if console.is_terminal:
             self.live.stop()
+
+
+class CampaignTable(LiveTable):
+    """A live table of the steps and runs; lines as they change where there is no terminal."""
+
+    def __init__(self, plan: Campaign) -> None:
+        super().__init__()
+        self.plan = plan
+        self.runs = {run.task: run for run in plan.runs}
+        self.states: dict[str, State] = {}
+        self.cells: dict[str, tuple[float, list[str]]] = {}
 
     def show(self, states: dict[str, State]) -> None:
         """Show how far each step is."""

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.live import Live
 from rich.table import Table
 
 from hurl.cli.app import Debug, app, console, interruptible
-from hurl.cli.progress import CampaignTable
+from hurl.cli.progress import CampaignTable, LiveTable
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
 from hurl.experiments.campaign import plan_preparation
 from hurl.experiments.config import RunConfig, load_config
@@ -260,26 +259,17 @@ def _text(values: dict[str, bool | int | float | str | None]) -> str:
     return ", ".join(f"{_short(key)} {_value(value)}" for key, value in values.items())
 
 
-class _StudyTable:
+class _StudyTable(LiveTable):
     """The trials that run, how many are finished, the best and the time left; a line a trial without a terminal."""
 
     def __init__(self, study: Study, trials: int, jobs: int) -> None:
+        super().__init__()
         self.study, self.trials = study, trials
-        self.live = Live(console=console, refresh_per_second=2)
         self.started = time.monotonic()
         self.finished = {trial.number for trial in study.trials[:trials] if trial.state.is_finished()}
         self.before = len(self.finished)
         scale = study.settings.scale
         self.seconds = scale.seconds(study.settings.timing) / scale.trials / jobs
-
-    def __enter__(self) -> _StudyTable:
-        if console.is_terminal:
-            self.live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if console.is_terminal:
-            self.live.stop()
 
     def show(self, states: dict[str, State]) -> None:
         """Show what runs, and what was finished since."""
