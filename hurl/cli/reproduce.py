@@ -51,7 +51,7 @@ def reproduce(
     at_a_time = count_jobs(jobs, ray)
     folder = out or Path("reproductions") / f"{name}-{scale}"
     plan = plan_reproduction(name, scale, folder, seeds=None if seeds is None else parse_seeds(seeds))
-    trials = Campaign(tuple({trial.task: None for trial in plan.trials.values()}), ())
+    trials = Campaign(tuple(dict.fromkeys(trial.task for trial in plan.trials.values())), ())
     console.print("How fast this machine is:")
     with CampaignTable(trials) as table, interruptible():
         run_steps(trials.tasks, table.show, jobs=at_a_time, ray=ray, root=folder)
@@ -76,6 +76,8 @@ def _report(plan: Reproduction, folder: Path) -> None:
         variants = [folder / panel.preset / variant for variant in panel.variants]
         if found := [variant for variant in variants if any(variant.glob("*/metrics.csv"))]:
             panels[f"{name[-2:]} {panel.title}"] = found
+    if not panels:
+        return
     with console.status("reporting"):
         report = compute_report(collect_panels(panels), command=shlex.join(["hurl", *sys.argv[1:]]))
         write_report(report, folder / "report")

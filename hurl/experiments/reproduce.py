@@ -84,11 +84,11 @@ class Trial:
     """A short run that tells how fast this machine is."""
 
     task: Task
-    folder: Path
 
     def speed(self) -> Speed:
         """Return what its last iteration took, once it is done."""
-        run = RunFolder(self.folder)
+        assert self.task.folder is not None
+        run = RunFolder(self.task.folder)
         config, row = run.read_config(), run.read_metrics()[-1]
         updates = config.updates_per_iteration or config.steps_per_iteration
         return Speed(row.seconds, row.seconds_collecting / config.steps_per_iteration, row.seconds_training / updates)
@@ -204,7 +204,7 @@ def _plan_trial(config: RunConfig, out: Path) -> Trial:
     write_whole(file, config.to_yaml().encode())
     log = out / "logs" / f"trial-{name}.log"
     command = ("train", str(file), "--out", str(folder))
-    return Trial(Task(f"trial {name}", command, log, folder=folder, cores=config.threads), folder)
+    return Trial(Task(f"trial {name}", command, log, folder=folder, cores=config.threads))
 
 
 def _seconds_of_run(config: RunConfig, speed: Speed) -> float:
