@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/hurl demo --out runs/demo
 
 test: lint browser
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -30,7 +30,7 @@ __all__ = ["RayClusterError", "connected", "run_tasks_on_ray"]
 
 POLL_SECONDS = 0.3
 REPORT_SECONDS = 5.0
-CONNECT_SECONDS = 15.0
+CONNECT_SECONDS = 60.0  # a client has a server of its own started, which takes a while on a busy machine
 ATTEMPTS = 5
 
 # What a worker reports: a piece of a parcel, the names of all files once it is complete, the exit code, or nothing.
@@ -82,6 +82,7 @@ def connected(address: str) -> Iterator[ModuleType]:
     try:
         ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError) as error:
+        ray.shutdown()  # else a failed `ray://` leaves the process in client mode
         raise RayClusterError(f"the Ray cluster at {address!r} can't be used: {error}") from error
     try:
         yield ray

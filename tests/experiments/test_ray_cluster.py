@@ -23,7 +23,13 @@ from hurl.experiments.tasks import State, Task, TasksFailedError, run_tasks
 from tests.experiments.conftest import SMALL, repeating
 
 # Ray's components end with this; a token, which it would keep in the user's home, is of no use on loopback.
-ENVIRONMENT = os.environ | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+# Nothing waits for other work on the machine, or gives up because of it.
+ENVIRONMENT = os.environ | {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120",
+}
 LONG = SMALL | {"iterations": 12, "updates_per_iteration": 30, "guidance": None}
 OWN_FILESYSTEM = 'mkdir -p "$0" && mount -t tmpfs none "$0" && exec "$@"'
 
@@ -201,6 +207,16 @@ def test_a_campaign_through_a_client(head, tmp_path):
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     assert len(repeating(tmp_path / "sparse-reacher" / "sac" / "seed-0" / "metrics.csv")) == 1
+
+
+def test_a_client_that_fails_leaves_the_process_as_it_was(head, monkeypatch):
+    monkeypatch.setattr("hurl.experiments.ray_cluster._check_address", lambda address: None)
+    monkeypatch.setattr("ray.util.client.worker.INITIAL_TIMEOUT_SEC", 0.1)
+    monkeypatch.setattr("ray.util.client.worker.MAX_TIMEOUT_SEC", 0.1)
+    with pytest.raises(RayClusterError, match="can't be used"), connected(f"ray://127.0.0.1:{free_port()}"):
+        pass
+    with connected(head.address) as ray:
+        assert ray.is_initialized()
 
 
 def test_more_cores_than_a_node_has(head, tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -10,7 +9,6 @@ from copy import deepcopy
 
 import numpy as np
 import pytest
-import ray
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -28,6 +26,8 @@ from hurl.experiments.run import TrainingFailedError, train
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import ObservationSpace
 from hurl.heuristics.simple import Zero
+
+pytestmark = pytest.mark.usefixtures("ray_here")
 
 GAMMA = 0.95
 GUIDANCE = {"heuristic": "tests.experiments.pendulum:upright", "schedule": {"kind": "linear", "lambda0": 0.5}}
@@ -71,19 +71,6 @@ def report(row):
         os.kill(os.getpid(), signal.SIGKILL)
 train(load_config(sys.argv[1]), Path(sys.argv[2]), report)
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def ray_for_all():
-    """Start Ray once: a run takes the one that there is."""
-    if ray.is_initialized():
-        yield
-        return
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
-    ray.init("local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 def configured(base=PPO, **changes):

@@ -32,7 +32,7 @@ from hurl.rllib import guided
 GAMMA = 0.9
 SMALL = DefaultModelConfig(fcnet_hiddens=[8], head_fcnet_hiddens=[])
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = pytest.mark.usefixtures("ray_here")
 
 
 def slope(observations):

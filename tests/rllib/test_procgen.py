@@ -25,7 +25,7 @@ GAMMA = 0.99
 STAY = 4  # the action that presses no key
 SMALL = {"depths": [4, 4], "width": 16}
 
-pytestmark = pytest.mark.usefixtures("ray_session")
+pytestmark = pytest.mark.usefixtures("ray_here")
 
 
 # The vector environment ----------------------------------------------------------------------------------------------
