@@ -25,12 +25,16 @@ from hurl.experiments.tasks import TasksFailedError
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(metavar="FIGURE|TABLE", help="figure-1 to 3, a panel such as figure-2f, or table-1 to 3."),
+        typer.Argument(metavar="FIGURE|TABLE", help="figure-1 to 4, a panel such as figure-2f, or table-1 to 5."),
     ],
     scale: Annotated[
-        str, typer.Option(help="paper (30 seeds), overnight (3, half as long) or tiny (a trial).")
+        str, typer.Option(help="paper (30 seeds, 20 of Procgen), overnight (3, shorter) or tiny (a trial).")
     ] = "paper",
     seeds: Annotated[str | None, typer.Option(help="Seeds such as 0-4, in place of the scale's.")] = None,
+    games: Annotated[str | None, typer.Option(help="Games of figure-4, such as coinrun,starpilot.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Environment steps of each run, in place of the scale's.")
+    ] = None,
     jobs: Jobs = None,
     ray: Ray = None,
     out: Annotated[Path | None, typer.Option(help="The folder (reproductions/FIGURE-SCALE by default).")] = None,
@@ -40,7 +44,8 @@ def reproduce(
     """Make a figure of the paper: data, heuristics and runs with its settings, then a report.
 
     A trial of each environment tells first what it will cost on this machine. The same command carries on where a
-    stopped one left off. The tables are of configurations: they are printed as the presets have them.
+    stopped one left off. Of figure-4, `--games` chooses among the 16. The tables are of
+    configurations: they are printed as the presets have them.
     """
     if name.startswith("table"):
         _print_paper_table(name)
@@ -50,7 +55,14 @@ def reproduce(
         return
     at_a_time = count_jobs(jobs, ray)
     folder = out or Path("reproductions") / f"{name}-{scale}"
-    plan = plan_reproduction(name, scale, folder, seeds=None if seeds is None else parse_seeds(seeds))
+    plan = plan_reproduction(
+        name,
+        scale,
+        folder,
+        seeds=None if seeds is None else parse_seeds(seeds),
+        games=None if games is None else [game.strip() for game in games.split(",")],
+        steps=steps,
+    )
     trials = Campaign(tuple(dict.fromkeys(trial.task for trial in plan.trials.values())), ())
     console.print("How fast this machine is:")
     with CampaignTable(trials) as table, interruptible():
@@ -73,7 +85,7 @@ def _report(plan: Reproduction, folder: Path) -> None:
 
     panels = {}
     for name, panel in plan.panels.items():
-        variants = [folder / panel.preset / variant for variant in panel.variants]
+        variants = [folder / panel.name / variant for variant in panel.variants]
         if found := [variant for variant in variants if any(variant.glob("*/metrics.csv"))]:
             panels[f"{name[-2:]} {panel.title}"] = found
     if not panels:

@@ -37,14 +37,35 @@ GRID = {
     "λ0": (Stage.guidance, "guidance.schedule.lambda0"),
     "α": (Stage.guidance, "guidance.schedule.alpha"),
 }
+# What RLlib no longer has, such as a soft horizon, and frame stacking, which nobody does, have no rows.
+PROCGEN: Mapping[str, Callable[[RunConfig], Any]] = {
+    "IMPALA layer sizes": lambda config: _parameters(config)["model_config"]["depths"],
+    "rollout fragment length": lambda config: _parameters(config)["env_runners"]["rollout_fragment_length"],
+    "remote env runners": lambda config: _parameters(config)["env_runners"]["num_env_runners"],
+    "environments per env runner": lambda config: config.environment.n_envs,
+    "γ": lambda config: config.gamma,
+    "minibatch size": lambda config: _parameters(config)["minibatch_size"],
+    "train batch size (4000 in the paper, less than a round of sampling)": lambda config: _parameters(config)[
+        "train_batch_size_per_learner"
+    ],
+    "epochs": lambda config: _parameters(config)["num_epochs"],
+    "learning rate": lambda config: _parameters(config)["lr"],
+    "batch mode": lambda config: _parameters(config)["env_runners"]["batch_mode"],
+    "value function clip parameter": lambda config: _parameters(config)["vf_clip_param"],
+    "value function loss coefficient": lambda config: _parameters(config)["vf_loss_coeff"],
+    "KL coefficient": lambda config: _parameters(config)["kl_coeff"],
+    "KL target": lambda config: _parameters(config)["kl_target"],
+    "entropy coefficient": lambda config: _parameters(config)["entropy_coeff"],
+    "clip parameter": lambda config: _parameters(config)["clip_param"],
+    "gradient clip": lambda config: _parameters(config)["grad_clip"],
+    "GAE λ": lambda config: _parameters(config)["lambda_"],
+}
 DENSE = ("hopper", "halfcheetah", "swimmer", "humanoid")
 
 
 def _grid_table() -> PaperTable:
     grid = {stage: read_grid("mujoco", stage) for stage in Stage}
-    return ["", "values"], [
-        [name, ", ".join(f"{value:g}" for value in grid[stage][key])] for name, (stage, key) in GRID.items()
-    ]
+    return ["", "values"], [[name, _choices(grid[stage][key])] for name, (stage, key) in GRID.items()]
 
 
 def _sparse_table() -> PaperTable:
@@ -56,11 +77,31 @@ def _dense_table() -> PaperTable:
     return _configurations(DENSE, {"HuRL-MC": "hurl-mc", "HuRL-zero": "hurl-zero"}, policies)
 
 
+def _procgen_table() -> PaperTable:
+    config = load_config("procgen/ppo-hurl")
+    assert config.guidance is not None
+    schedule = config.guidance.schedule
+    values = {label: value(config) for label, value in PROCGEN.items()}
+    values |= {"PPO-HuRL λ0": schedule.lambda0, "PPO-HuRL α": schedule.alpha}
+    return ["", "Procgen"], [[label, _text(value)] for label, value in values.items()]
+
+
+def _procgen_grid_table() -> PaperTable:
+    grid = read_grid("procgen", Stage.guidance)
+    return ["", "values"], [[name, _choices(grid[GRID[name][1]])] for name in ("λ0", "α")]
+
+
+def _choices(values: Sequence[Any]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
+
+
 # By their numbers in the paper.
 TABLES: Mapping[str, Callable[[], PaperTable]] = {
     "table-1": _grid_table,
     "table-2": _sparse_table,
     "table-3": _dense_table,
+    "table-4": _procgen_table,
+    "table-5": _procgen_grid_table,
 }
 
 

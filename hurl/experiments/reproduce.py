@@ -34,7 +34,7 @@ TRIAL_ITERATIONS = 2  # the first of them compiles
 # Measured: what an update of the paper's regression and of behaviour cloning takes, in updates of SAC.
 FIT_UPDATE = 0.3
 CLONING_UPDATE = 0.05
-FIT_EPOCHS = 30
+FIT_EPOCHS = 30  # of the networks; image heuristics name theirs
 FIT_BATCH = 128
 START_SECONDS = 8.0  # of a process, until its first iteration
 
@@ -44,30 +44,68 @@ class _Data(BaseModel):
 
 
 class Panel(_Data):
-    """A part of a figure: variants of a preset."""
+    """A part of a figure: variants of a preset, in one of its games where it has several."""
 
     title: str
     preset: str
     variants: list[str]
+    environment: str | None = Field(None, description="its id, in place of the preset's: a game of Procgen")
+    seeds: int = Field(30, ge=1, description="as many as the paper has")
+
+    @property
+    def game(self) -> str | None:
+        """The game that is played, where the preset is of several."""
+        return None if self.environment is None else self.title.lower()
+
+    @property
+    def name(self) -> str:
+        """What its runs are kept under."""
+        return self.preset if self.game is None else f"{self.preset}-{self.game}"
 
     def restricted_to(self, variants: list[str] | None) -> Panel:
         """Return the panel with some of its variants; None means all."""
         kept = [name for name in self.variants if variants is None or name in variants]
         return self.model_copy(update={"variants": kept})
 
+    def config(self, variant: str, seed: int) -> RunConfig:
+        """Return the configuration of a run, as the paper has it."""
+        environment = [] if self.environment is None else [f"environment.id={self.environment}"]
+        return load_config(f"{self.preset}/{variant}", [*environment, f"seed={seed}"])
+
+
+class Reduction(_Data):
+    """How the runs of a library's algorithms are made smaller."""
+
+    iterations: float = Field(default=1.0, gt=0, le=1, description="the share of each run's iterations")
+    changes: dict[str, Any] = Field(default={}, description="values set anew in the runs that have them")
+
+    def apply(self, config: RunConfig, steps: int | None) -> RunConfig:
+        """Return a smaller configuration.
+
+        :param steps: environment steps of a run that trains, in place of the share
+        """
+        changed = validate(_change(config.model_dump(mode="json"), self.changes), "the scale")
+        iterations = ceil(config.iterations * self.iterations)
+        if steps is not None and config.iterations > 0:
+            iterations = ceil(steps / changed.steps_per_iteration)
+        data = changed.data
+        if data is not None:
+            data = data.model_copy(update={"settings": data.settings | _settings(self.changes)})
+        return changed.model_copy(update={"iterations": iterations, "data": data})
+
 
 class Scale(_Data):
     """How much of a figure is run."""
 
-    seeds: int = Field(ge=1)
-    iterations: float = Field(gt=0, le=1, description="the share of each run's iterations")
+    seeds: int | None = Field(None, ge=1, description="None means as many as the paper has")
     variants: list[str] | None = Field(None, description="the only ones that are run")
-    changes: dict[str, Any] = Field({}, description="values set anew in the runs that have them")
+    sbx: Reduction = Reduction()
+    rllib: Reduction = Reduction()
 
-    def apply(self, config: RunConfig) -> RunConfig:
+    def apply(self, config: RunConfig, steps: int | None = None) -> RunConfig:
         """Return a configuration of this scale."""
-        values = _change(config.model_dump(mode="json"), self.changes)
-        return validate(values | {"iterations": ceil(config.iterations * self.iterations)}, "the scale")
+        reduction = self.rllib if config.algorithm.library == "rllib" else self.sbx
+        return reduction.apply(config, steps)
 
 
 @dataclass(frozen=True)
@@ -145,30 +183,35 @@ def figure_names() -> list[str]:
     return sorted({name[:-1] for name in panels} | set(panels))
 
 
-def plan_reproduction(figure: str, scale: str, out: Path, *, seeds: Sequence[int] | None = None) -> Reproduction:
+def plan_reproduction(
+    figure: str,
+    scale: str,
+    out: Path,
+    *,
+    seeds: Sequence[int] | None = None,
+    games: Sequence[str] | None = None,
+    steps: int | None = None,
+) -> Reproduction:
     """Return what must be run for a figure.
 
     :param figure: such as `figure-2`, or a panel of it, `figure-2f`
     :param scale: `paper`, or a smaller one
     :param out: the folder of the reproduction
     :param seeds: in place of those of the scale
+    :param games: of Procgen, the only ones that are played
+    :param steps: environment steps of each run that trains, in place of the scale's; data is made as the scale says
     """
     data = _read()
-    panels = {
-        name: Panel.model_validate(values) for name, values in data["panels"].items() if figure in (name, name[:-1])
-    }
-    if not panels:
-        known = ["figure-1", *figure_names(), "table-1", "table-2", "table-3"]
-        hint = nearest(figure, known) or f"; there are {', '.join(known)}"
-        raise ConfigurationError(f"there is nothing called {figure!r} to reproduce{hint}")
+    panels = _choose_panels(figure, data["panels"], games)
     if scale not in data["scales"]:
         hint = nearest(scale, data["scales"]) or f"; there are {', '.join(data['scales'])}"
         raise ConfigurationError(f"there is no scale {scale!r}{hint}")
     chosen = Scale.model_validate(data["scales"][scale])
     panels = {name: panel.restricted_to(chosen.variants) for name, panel in panels.items()}
+    most = len(seeds) if seeds else chosen.seeds or max(panel.seeds for panel in panels.values())
     configs = [
-        (panel.preset, variant, chosen.apply(load_config(f"{panel.preset}/{variant}", [f"seed={seed}"])))
-        for seed in (seeds or range(chosen.seeds))
+        (panel.name, variant, chosen.apply(panel.config(variant, seed), steps))
+        for seed in (seeds or range(most))
         for panel in panels.values()
         for variant in panel.variants
     ]
@@ -176,6 +219,23 @@ def plan_reproduction(figure: str, scale: str, out: Path, *, seeds: Sequence[int
     plain = {preset: config for preset, _, config in configs}
     trials = {preset: _plan_trial(config, out.resolve()) for preset, config in plain.items()}
     return Reproduction(panels, configs, campaign, trials)
+
+
+def _choose_panels(figure: str, panels: dict[str, Any], games: Sequence[str] | None) -> dict[str, Panel]:
+    """Return the panels of a figure, or the one that is named, those of some games alone."""
+    chosen = {name: Panel.model_validate(values) for name, values in panels.items() if figure in (name, name[:-1])}
+    if not chosen:
+        known = ["figure-1", *figure_names(), *(f"table-{number}" for number in range(1, 6))]
+        hint = nearest(figure, known) or f"; there are {', '.join(known)}"
+        raise ConfigurationError(f"there is nothing called {figure!r} to reproduce{hint}")
+    played = [panel.game for panel in chosen.values() if panel.game is not None]
+    for game in games or ():
+        if not played:
+            raise ConfigurationError(f"{figure} has no games: leave --games out")
+        if game not in played:
+            hint = nearest(game, played) or f"; there are {', '.join(played)}"
+            raise ConfigurationError(f"{figure} has no game {game!r}{hint}")
+    return {name: panel for name, panel in chosen.items() if games is None or panel.game in games}
 
 
 def _read() -> dict[str, Any]:
@@ -192,6 +252,15 @@ def _change(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         elif isinstance(changed.get(key), dict):
             changed[key] = _change(changed[key], value)
     return changed
+
+
+def _settings(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the changes that hold for the run of a run's data too, with dotted keys."""
+    settings: dict[str, Any] = {}
+    for key, value in changes.items():
+        if prefix or key not in ("data", "guidance", "warm_start"):
+            settings |= _settings(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return settings
 
 
 def _plan_trial(config: RunConfig, out: Path) -> Trial:
@@ -227,8 +296,12 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed) -> dict[str, float]
         f"{data} {config.seed}": START_SECONDS + transitions * speed.step,
     }
     if fit is not None:
-        updates = fit.parameters.get("epochs", FIT_EPOCHS) * transitions / FIT_BATCH
-        steps[f"{data} {config.seed} {fit.model_dump_json()}"] = START_SECONDS + FIT_UPDATE * updates * speed.update
+        passes = fit.parameters.get("epochs", FIT_EPOCHS) * transitions
+        if fit.kind == "image-monte-carlo":  # each image once, as in one of PPO's epochs
+            seconds = passes * speed.update / config.algorithm.parameters["num_epochs"]
+        else:
+            seconds = FIT_UPDATE * passes / FIT_BATCH * speed.update
+        steps[f"{data} {config.seed} {fit.model_dump_json()}"] = START_SECONDS + seconds
     return steps
 
 

@@ -53,13 +53,39 @@ GRID = {
     "λ0": [0.90, 0.95, 0.98, 0.99],
     "α": [1e-5, 1.0, 1e5],
 }
+PROCGEN = {
+    "IMPALA layer sizes": "(16, 32, 32)",
+    "rollout fragment length": 256,
+    "remote env runners": 0,
+    "environments per env runner": 64,
+    "γ": 0.99,
+    "minibatch size": 2048,
+    "train batch size (4000 in the paper, less than a round of sampling)": 64 * 256,
+    "epochs": 3,
+    "learning rate": 0.0005,
+    "batch mode": "truncate_episodes",
+    "value function clip parameter": 10.0,
+    "value function loss coefficient": 0.5,
+    "KL coefficient": 0.2,
+    "KL target": 0.01,
+    "entropy coefficient": 0.01,
+    "clip parameter": 0.1,
+    "gradient clip": "None",
+    "GAE λ": 0.95,
+    "PPO-HuRL λ0": 0.99,
+    "PPO-HuRL α": 0.5,
+}
+PROCGEN_GRID = {"λ0": [0.95, 0.97, 0.98, 0.985, 0.99], "α": [0.5, 0.75, 1.0, 3.0, 5.0]}
 
 
 def _same(text, value):
     return text == value if isinstance(value, str) else float(text) == value
 
 
-@pytest.mark.parametrize(("table", "expected"), [("table-2", SPARSE), ("table-3", DENSE)])
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [("table-2", SPARSE), ("table-3", DENSE), ("table-4", {label: (value,) for label, value in PROCGEN.items()})],
+)
 def test_the_presets_have_the_values_of_the_paper(table, expected):
     _, rows = paper_table(table)
     assert [label for label, *_ in rows] == list(expected)
@@ -68,9 +94,10 @@ def test_the_presets_have_the_values_of_the_paper(table, expected):
             assert _same(text, value), (label, text, value)
 
 
-def test_the_grid_of_the_tuning():
-    _, rows = paper_table("table-1")
-    assert {label: [float(value) for value in values.split(", ")] for label, values in rows} == GRID
+@pytest.mark.parametrize(("table", "expected"), [("table-1", GRID), ("table-5", PROCGEN_GRID)])
+def test_the_grids_of_the_tuning(table, expected):
+    _, rows = paper_table(table)
+    assert {label: [float(value) for value in values.split(", ")] for label, values in rows} == expected
 
 
 @pytest.mark.parametrize("preset", ["hopper", "halfcheetah", "swimmer", "humanoid"])

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from hurl.envs import PROCGEN_GAMES, procgen_id
 from hurl.experiments.config import ConfigurationError, load_config
 from hurl.experiments.reproduce import figure_names, plan_reproduction
 
@@ -14,7 +15,8 @@ DENSE = ["bc", "sac", "sac-bc", "hurl-zero", "hurl-mc", "pbrs"]
 
 def test_the_figures():
     second, third = (f"figure-2{panel}" for panel in "abcdef"), (f"figure-3{panel}" for panel in "abcd")
-    assert figure_names() == ["figure-2", *second, "figure-3", *third]
+    fourth = (f"figure-4{panel}" for panel in "abcdefghijklmnop")
+    assert figure_names() == ["figure-2", *second, "figure-3", *third, "figure-4", *fourth]
 
 
 def test_figure_2_at_the_scale_of_the_paper(tmp_path):
@@ -37,6 +39,43 @@ def test_a_smaller_scale_has_fewer_seeds_and_iterations(tmp_path):
     assert all(config.data is None or config.data.iterations == 200 for _, _, config in plan.configs)
 
 
+def test_figure_4_at_the_scale_of_the_paper(tmp_path):
+    plan = plan_reproduction("figure-4", "paper", tmp_path)
+    games = {config.environment.id for _, _, config in plan.configs}
+    assert games == {procgen_id(game) for game in PROCGEN_GAMES}
+    assert len(plan.configs) == 16 * 2 * 20
+    for name, variant, config in plan.configs:
+        settings = [f"seed={config.seed}", f"environment.id={config.environment.id}"]
+        assert config == load_config(f"procgen/{variant}", settings)
+        assert procgen_id(name.removeprefix("procgen-")) == config.environment.id
+    assert {config.iterations * config.steps_per_iteration for _, _, config in plan.configs} == {488 * 16_384}
+
+
+def test_some_games_for_so_many_steps(tmp_path):
+    plan = plan_reproduction(
+        "figure-4", "overnight", tmp_path, games=["starpilot", "coinrun"], seeds=[0], steps=100_000
+    )
+    assert [(name, variant) for name, variant, _ in plan.configs] == [
+        (f"procgen-{game}", variant) for game in ("coinrun", "starpilot") for variant in ("ppo", "ppo-hurl")
+    ]
+    for _, variant, config in plan.configs:
+        assert (config.steps_per_iteration, config.iterations) == (2048, 49)
+        assert config.environment.n_envs * config.algorithm.parameters["env_runners"]["rollout_fragment_length"] == 2048
+        assert (config.data is None) == (variant == "ppo")
+        if config.data is not None:  # made by the same algorithm at the same scale
+            assert config.data.run.algorithm == config.algorithm
+            assert (config.data.run.iterations, config.data.policies) == (74, 15)
+    behaviours = {task.arguments for task in plan.campaign.tasks if task.name.startswith("behaviour")}
+    assert len(behaviours) == 2  # one for each game
+
+
+def test_steps_leave_behaviour_cloning_alone(tmp_path):
+    plan = plan_reproduction("figure-2c", "paper", tmp_path, seeds=[0], steps=10_000)
+    assert {variant: config.iterations for _, variant, config in plan.configs} == {
+        variant: 0 if variant == "bc" else 3 for variant in DENSE
+    }
+
+
 def test_seeds_of_ones_own(tmp_path):
     plan = plan_reproduction("figure-2f", "tiny", tmp_path, seeds=[4, 7])
     assert {config.seed for _, _, config in plan.configs} == {4, 7}
@@ -45,6 +84,10 @@ def test_seeds_of_ones_own(tmp_path):
 def test_unknown_figures_and_scales(tmp_path):
     with pytest.raises(ConfigurationError, match=r"nothing called 'figure-2g' to reproduce; did you mean"):
         plan_reproduction("figure-2g", "tiny", tmp_path)
+    with pytest.raises(ConfigurationError, match=r"figure-4 has no game 'coinrum'; did you mean 'coinrun'"):
+        plan_reproduction("figure-4", "tiny", tmp_path, games=["coinrum"])
+    with pytest.raises(ConfigurationError, match=r"figure-2 has no games: leave --games out"):
+        plan_reproduction("figure-2", "tiny", tmp_path, games=["coinrun"])
     with pytest.raises(ConfigurationError, match=r"no scale 'papper'; did you mean 'paper'"):
         plan_reproduction("figure-2", "papper", tmp_path)
 
