@@ -209,6 +209,25 @@ def test_a_campaign_through_a_client(head, tmp_path):
     assert len(repeating(tmp_path / "sparse-reacher" / "sac" / "seed-0" / "metrics.csv")) == 1
 
 
+def test_a_study_on_two_nodes(head, second, tmp_path):
+    write_config(tmp_path, "tuned", SMALL | {"iterations": 2, "guidance": None})
+    (tmp_path / "grid.yaml").write_text("base: {gamma: [0.9, 0.95]}")
+    study = tmp_path / "study"
+    arguments = ["tune", str(tmp_path / "configs" / "tuned.yaml"), "--stage", "base", "--trials", "3"]
+    arguments += ["--grid", str(tmp_path / "grid.yaml"), "--out", str(study), "--ray", head.address]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    assert [(study / "trials" / f"{number:04d}" / "metrics.csv").is_file() for number in range(3)] == 3 * [True]
+    states = [line.split(",")[1] for line in (study / "trials.csv").read_text().splitlines()]
+    assert states == ["state", "complete", "complete", "complete"]
+
+
+def test_a_study_in_a_folder_that_a_node_does_not_see(head, unshared):
+    task = Task("trial 0", ("presets",), unshared / "logs" / "0.log")
+    with pytest.raises(RayClusterError, match=r"does not see .*: choose a folder with --out that all nodes share"):
+        run_tasks_on_ray([task], head.address, unshared, shared=True)
+
+
 def test_a_client_that_fails_leaves_the_process_as_it_was(head, monkeypatch):
     monkeypatch.setattr("hurl.experiments.ray_cluster._check_address", lambda address: None)
     monkeypatch.setattr("ray.util.client.worker.INITIAL_TIMEOUT_SEC", 0.1)

@@ -25,11 +25,13 @@ from hurl.experiments.tuning import (
     StudyConfig,
     Timing,
     TuningError,
+    _begin,
     best_values,
     check_grid,
     check_stage,
     find_source,
     plan_scale,
+    rank,
     read_grid,
     run_trial,
     setting_up,
@@ -39,7 +41,8 @@ from hurl.files import lock_file
 from tests.experiments.conftest import repeating
 
 HURL = Path(sys.executable).with_name("hurl")
-GRID = {"gamma": [0.9, 0.95, 0.99], "algorithm.parameters.tau": [0.01, 0.1]}
+GAMMAS = [0.9, 0.95, 0.99]
+GRID = {"gamma": GAMMAS, "algorithm.parameters.tau": [0.01, 0.1]}
 
 
 @pytest.fixture
@@ -166,6 +169,21 @@ def test_results_and_what_the_second_stage_takes_from_the_first(base, small, tmp
         best_values(tmp_path / "guidance", "Pendulum-v1")
     with pytest.raises(TuningError, match=r"no trial in .* is finished"):
         best_values(begin(tmp_path / "new", base).folder, "Pendulum-v1")
+
+
+def test_pruned_trials_count_and_configurations_that_break_down_come_last(base, tmp_path):
+    study = begin(tmp_path / "study", base, {"gamma": GAMMAS}, trials=30)
+    trials = {gamma: [trial.number for trial in study.trials if trial.params["gamma"] == gamma] for gamma in GAMMAS}
+    (lucky, pruned, *_), (steady, *_), (fast, diverging, *_) = trials.values()
+    ids = {number: _begin(study, number) for number in (lucky, pruned, steady, fast, diverging)}
+    for number, score in ((lucky, 10.0), (steady, 8.0), (fast, 20.0)):
+        study.optuna.tell(number, score)
+    study.storage.set_trial_intermediate_value(ids[pruned], 1, 2.0)
+    study.optuna.tell(pruned, state=optuna.trial.TrialState.PRUNED)
+    study.optuna.tell(diverging, state=optuna.trial.TrialState.FAIL)
+    ranked = rank(study)
+    assert [(one.values["gamma"], one.score) for one in ranked] == [(0.95, 8.0), (0.9, 6.0), (0.99, 20.0)]
+    assert [(one.pruned, one.failed) for one in ranked] == [(0, 0), (1, 0), (0, 1)]
 
 
 def test_a_damaged_journal_is_refused_and_made_again_from_the_runs(base, tmp_path):
