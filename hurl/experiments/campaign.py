@@ -146,7 +146,9 @@ class _Planner:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, config.to_yaml().encode())
         folder = self.out / name
-        self._add(name, ["train", str(file), "--out", str(folder)], needs, folder=folder, cores=config.threads)
+        self._add(
+            name, ["train", str(file), "--out", str(folder)], needs, folder=folder, cores=config.cores, gpus=config.gpus
+        )
         self.runs.append(CampaignRun(name, variant, config.seed, config, folder))
 
     def prepare(self, config: RunConfig) -> tuple[RunConfig, list[str]]:
@@ -174,7 +176,8 @@ class _Planner:
         behaviour = self.shared / "behaviour" / name
         settings = _as_options({"iterations": data.iterations} | data.settings)
         arguments = ["train", data.train, *settings, "--out", str(behaviour)]
-        train = self._add(f"behaviour {name}", arguments, [], folder=behaviour, cores=data.run.threads)
+        run = data.run
+        train = self._add(f"behaviour {name}", arguments, [], folder=behaviour, cores=run.cores, gpus=run.gpus)
         dataset = f"{name}/{data.transitions}-seed-{seed}-v0"
         arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--seed", str(seed), "--threads", "1"]
         step = self._add(

@@ -74,6 +74,23 @@ class AlgorithmConfig(_Strict):
         """Where the algorithm comes from: `sb3`, `contrib`, `sbx`, `rllib`."""
         return self.name.partition(".")[0]
 
+    def group(self, name: str) -> dict[str, Any]:
+        """Return the parameters of RLlib's that are named under `env_runners` or `learners`."""
+        group = self.parameters.get(name, {}) if self.library == "rllib" else {}
+        if not isinstance(group, dict):
+            raise ConfigurationError(f"algorithm.parameters.{name} must hold keys and values, got {group!r}")
+        return group
+
+    @property
+    def env_runners(self) -> int:
+        """How many processes of RLlib's step environments; with 0 they are stepped where the learner is."""
+        return int(self.group("env_runners").get("num_env_runners", 0))
+
+    @property
+    def learners(self) -> int:
+        """How many processes of RLlib's learn; with 0 the run's own does."""
+        return int(self.group("learners").get("num_learners", 0))
+
 
 class ScheduleConfig(_Strict):
     """λ over the iterations."""
@@ -211,6 +228,17 @@ class RunConfig(_Strict):
                 f"environment.n_envs={self.environment.n_envs}"
             )
         return self
+
+    @property
+    def cores(self) -> int:
+        """How many processor cores the run keeps busy: its threads, or the processes that RLlib starts for it."""
+        return max(self.threads, 1 + self.algorithm.env_runners + self.algorithm.learners)
+
+    @property
+    def gpus(self) -> float:
+        """How many GPUs the run learns with."""
+        each = self.algorithm.group("learners").get("num_gpus_per_learner", 0)
+        return float(each) * max(1, self.algorithm.learners)
 
     def to_yaml(self) -> str:
         """Return the whole configuration as YAML."""

@@ -257,7 +257,7 @@ class _Dispatcher:
         try:
             while True:
                 if time.monotonic() - checked > REPORT_SECONDS:
-                    self._check_cores()
+                    self._check_nodes()
                     checked = time.monotonic()
                 underway = {flight.task.name for flight in self.flights.values()}
                 for task in ready_tasks(self.tasks, self.states):
@@ -273,18 +273,23 @@ class _Dispatcher:
             self.token.unlink(missing_ok=True)
         raise_failures(self.tasks, self.states)
 
-    def _check_cores(self) -> None:
-        """Refuse a task that no node has the cores for: Ray would wait for one."""
-        largest = max((node["Resources"].get("CPU", 0) for node in self.ray.nodes() if node["Alive"]), default=0)
+    def _check_nodes(self) -> None:
+        """Refuse a task that no node has the cores or GPUs for: Ray would wait for one."""
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         for task in self.tasks:
-            if self.states[task.name] in (State.waiting, State.running) and task.cores > largest > 0:
-                raise RayClusterError(
-                    f"{task.name} asks for {task.cores} cores and the largest node of the cluster has "
-                    f"{largest:.0f}: lower its `threads`, or add a node"
-                )
+            if not nodes or self.states[task.name] not in (State.waiting, State.running):
+                continue
+            for what, key, asked in (("cores", "CPU", task.cores), ("GPUs", "GPU", task.gpus)):
+                largest = max(node.get(key, 0) for node in nodes)
+                if asked > largest:
+                    remedy = "lower its `threads` or env runners" if what == "cores" else "lower `num_gpus_per_learner`"
+                    raise RayClusterError(
+                        f"{task.name} asks for {asked:g} {what} and the largest node of the cluster has "
+                        f"{largest:g}: {remedy}, or add a node"
+                    )
 
     def _submit(self, task: Task, attempt: int = 1) -> None:
-        actor = self.ray.remote(num_cpus=task.cores, max_restarts=0)(_Runner)
+        actor = self.ray.remote(num_cpus=task.cores, num_gpus=task.gpus, max_restarts=0)(_Runner)
         self._start(_Flight(task, attempt, actor.remote()))
 
     def _start(self, flight: _Flight) -> None:

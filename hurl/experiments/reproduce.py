@@ -273,7 +273,7 @@ def _plan_trial(config: RunConfig, out: Path) -> Trial:
     write_whole(file, config.to_yaml().encode())
     log = out / "logs" / f"trial-{name}.log"
     command = ("train", str(file), "--out", str(folder))
-    return Trial(Task(f"trial {name}", command, log, folder=folder, cores=config.threads))
+    return Trial(Task(f"trial {name}", command, log, folder=folder, cores=config.cores, gpus=config.gpus))
 
 
 def _seconds_of_run(config: RunConfig, speed: Speed) -> float:

@@ -44,7 +44,6 @@ __all__ = [
     "build_algorithm",
     "configure",
     "longest_iteration",
-    "processes",
 ]
 
 EPISODE_RETURNS, EPISODE_LENGTHS = "hurl_episode_returns", "hurl_episode_lengths"
@@ -108,27 +107,6 @@ def _refusals(config: RunConfig) -> Iterator[None]:
         ) from error
 
 
-def _env_runners(config: RunConfig) -> int:
-    """Return the number of remote env runners; 0 means that the environments are stepped where the learner is."""
-    return int(_group(config, "env_runners").get("num_env_runners", 0))
-
-
-def processes(config: RunConfig) -> int:
-    """Return how many processes compute: the run's own, its remote env runners and its remote learners."""
-    return 1 + _env_runners(config) + _learners(config)
-
-
-def _learners(config: RunConfig) -> int:
-    return int(_group(config, "learners").get("num_learners", 0))
-
-
-def _group(config: RunConfig, name: str) -> dict[str, Any]:
-    group = config.algorithm.parameters.get(name, {})
-    if not isinstance(group, dict):
-        raise ConfigurationError(f"algorithm.parameters.{name} must hold keys and values, got {group!r}")
-    return group
-
-
 # The configuration ---------------------------------------------------------------------------------------------------
 
 
@@ -143,9 +121,9 @@ def _configure(config: RunConfig) -> AlgorithmConfig:
     groups = {name: parameters.pop(name, {}) for name in GROUPS}
     model_config = parameters.pop(MODEL_CONFIG, None)
     if isinstance(rllib_config, PPOConfig):
-        batch = config.steps_per_iteration // max(1, _learners(config))
+        batch = config.steps_per_iteration // max(1, config.algorithm.learners)
         parameters = {"train_batch_size_per_learner": batch} | parameters
-    runners = max(1, _env_runners(config))
+    runners = max(1, config.algorithm.env_runners)
     if config.environment.n_envs % runners:
         raise ConfigurationError(
             f"environment.n_envs={config.environment.n_envs} must be a multiple of num_env_runners={runners}, "
@@ -196,7 +174,7 @@ def _check_parameters(config: RunConfig, kind: type[AlgorithmConfig]) -> None:
             raise ConfigurationError(f"set {key!r} at the top of the configuration, not in algorithm.parameters")
     _check_known(name, "", parameters, known)
     for group, arguments in GROUPS.items():
-        _check_known(name, f"{group}.", _group(config, group), arguments)
+        _check_known(name, f"{group}.", config.algorithm.group(group), arguments)
 
 
 def _check_known(name: str, prefix: str, given: Iterable[str], known: Sequence[str]) -> None:

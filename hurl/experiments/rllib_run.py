@@ -41,7 +41,6 @@ from hurl.experiments.rllib_build import (
     build_algorithm,
     configure,
     longest_iteration,
-    processes,
 )
 from hurl.experiments.rllib_checkpoint import Progress, load_checkpoint, save_checkpoint
 from hurl.experiments.run import (
@@ -102,8 +101,7 @@ def _ray_on_this_machine(config: RunConfig) -> Iterator[None]:
         return
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray lets its workers wait for all else on the machine
-    cores = max(config.threads, processes(config))
-    ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    ray.init("local", num_cpus=config.cores, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
         yield
     finally:

@@ -60,6 +60,7 @@ class Task:
     :param product: what appears, whole, when it is done: where it is there, the task need not run
     :param folder: what it writes bit by bit, such as a run's folder
     :param cores: how many it uses; on this machine it gets its share, whatever it asks for
+    :param gpus: how many it uses, which Ray hands out; on this machine it sees all that there are
     """
 
     name: str
@@ -69,6 +70,7 @@ class Task:
     product: Path | None = None
     folder: Path | None = None
     cores: int = 1
+    gpus: float = 0.0
 
 
 def run_tasks(

@@ -423,7 +423,8 @@ class Study:
                 f"trial {trial.number}",
                 ("tune-trial", str(self.folder.resolve()), str(trial.number)),
                 self.folder / "logs" / f"{trial.number:04d}-{process}.log",
-                cores=self.settings.config.threads,
+                cores=self.settings.config.cores,
+                gpus=self.settings.config.gpus,
             )
             for trial in begun
         ]

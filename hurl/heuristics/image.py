@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self
@@ -178,7 +179,13 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
                 f"the heuristic is for images of shape {shape} and type uint8, got "
                 f"observations of shape {images.shape[1:]} and type {images.dtype}"
             )
+        if torch.cuda.is_available():
+            self.network.cuda()
         return _predict(self.network, images)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled and copied: the network as every machine can have it, on the processor."""
+        return self.__dict__ | {"network": deepcopy(self.network).cpu()}
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture, and how time limits counted."""
@@ -186,7 +193,7 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
 
     def weights(self) -> Weights:
         """Return the network's."""
-        return {name: tensor.numpy() for name, tensor in self.network.state_dict().items()}
+        return {name: tensor.cpu().numpy() for name, tensor in self.network.state_dict().items()}
 
     @classmethod
     def restore(cls, settings: dict[str, Any], weights: Weights, **origin: Any) -> Self:
@@ -250,13 +257,13 @@ def _predict(network: ImpalaCNN, images: Images) -> NDArray[np.float32]:
     values = np.empty(len(images), np.float32)
     with torch.inference_mode():
         for rows in _chunks(len(images)):
-            values[rows] = _values(network, images[rows]).numpy()
+            values[rows] = _values(network, images[rows]).cpu().numpy()
     return values
 
 
 def _values(network: ImpalaCNN, images: Images) -> Tensor:
     """Return the network's value of each image, channels first or last, shape (n,)."""
-    tensor = torch.tensor(images)
+    tensor = torch.tensor(images, device=network.linear.weight.device)
     if _channels_last(images.shape[1:]):
         tensor = tensor.permute(0, 3, 1, 2)
     outputs: dict[str, Tensor] = network(tensor.contiguous(memory_format=torch.channels_last))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -122,9 +123,9 @@ def write_config(root, name, values):
     (root / "configs" / f"{name}.yaml").write_text(yaml.safe_dump(values))
 
 
-def training(root, name, needs=(), cores=1):
+def training(root, name, needs=()):
     arguments = ("train", str(root / "configs" / f"{name}.yaml"), "--out", str(root / "runs" / name))
-    return Task(name, arguments, root / "logs" / f"{name}.log", needs, folder=root / "runs" / name, cores=cores)
+    return Task(name, arguments, root / "logs" / f"{name}.log", needs, folder=root / "runs" / name)
 
 
 def plan(root):
@@ -238,11 +239,17 @@ def test_a_client_that_fails_leaves_the_process_as_it_was(head, monkeypatch):
         assert ray.is_initialized()
 
 
-def test_more_cores_than_a_node_has(head, tmp_path):
-    with pytest.raises(
-        RayClusterError, match=r"wide asks for 64 cores and the largest node of the cluster has 1: lower"
-    ):
-        run_tasks_on_ray([training(tmp_path, "wide", cores=64)], head.address, tmp_path)
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"cores": 64}, "wide asks for 64 cores and the largest node of the cluster has 1: lower its `threads`"),
+        ({"gpus": 0.5}, "wide asks for 0.5 GPUs and the largest node of the cluster has 0: lower `num_gpus_per"),
+    ],
+)
+def test_more_than_a_node_has(asked, message, head, tmp_path):
+    task = replace(training(tmp_path, "wide"), **asked)
+    with pytest.raises(RayClusterError, match=message):
+        run_tasks_on_ray([task], head.address, tmp_path)
     assert not (tmp_path / "runs").exists()
 
 

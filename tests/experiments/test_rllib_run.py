@@ -84,6 +84,15 @@ def with_parameters(base, **parameters):
     }
 
 
+def test_cores_and_gpus_are_those_of_all_processes():
+    assert (configured().cores, configured().gpus) == (1, 0)
+    runners = with_parameters(PPO, env_runners={"num_env_runners": 3}, learners={"num_gpus_per_learner": 0.5})
+    assert (configured(runners).cores, configured(runners).gpus) == (4, 0.5)
+    learners = with_parameters(PPO, learners={"num_learners": 2, "num_gpus_per_learner": 1})
+    assert (configured(learners).cores, configured(learners).gpus) == (3, 2)
+    assert configured(learners, threads=8).cores == 8
+
+
 class InterruptionError(Exception):
     """Stands for whatever ends a process."""
 
