@@ -38,6 +38,10 @@ def reproduce(
     jobs: Jobs = None,
     ray: Ray = None,
     out: Annotated[Path | None, typer.Option(help="The folder (reproductions/FIGURE-SCALE by default).")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a value of all runs; may be given several times."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -62,6 +66,7 @@ def reproduce(
         seeds=None if seeds is None else parse_seeds(seeds),
         games=None if games is None else [game.strip() for game in games.split(",")],
         steps=steps,
+        settings=settings or [],
     )
     trials = Campaign(tuple(dict.fromkeys(trial.task for trial in plan.trials.values())), ())
     console.print("How fast this machine is:")

@@ -33,7 +33,16 @@ from hurl.experiments.tasks import Task
 from hurl.files import write_whole
 from hurl.names import nearest
 
-__all__ = ["Campaign", "CampaignRun", "parse_seeds", "plan_campaign", "plan_preparation", "plan_runs"]
+__all__ = [
+    "Campaign",
+    "CampaignRun",
+    "check_settings",
+    "parse_seeds",
+    "plan_campaign",
+    "plan_preparation",
+    "plan_runs",
+    "settings_with_a_place",
+]
 
 MOST_SEEDS = 10_000
 
@@ -79,8 +88,8 @@ def plan_campaign(
     :param iterations: of the runs that train; None means the preset's
     """
     _check_variants(preset, variants)
-    chosen = {variant: _settings_of(f"{preset}/{variant}", settings) for variant in variants}
-    _check_settings(settings, chosen.values())
+    chosen = {variant: settings_with_a_place(load_config(f"{preset}/{variant}"), settings) for variant in variants}
+    check_settings(settings, chosen.values())
     planner = _Planner(out.resolve())
     for seed in seeds:
         for variant in variants:
@@ -245,9 +254,9 @@ def _check_variants(preset: str, variants: Sequence[str]) -> None:
             raise ConfigurationError(f"the variant {variant!r} is named twice")
 
 
-def _settings_of(name: str, settings: Sequence[str]) -> list[str]:
-    """Return the settings whose place a variant has: λ0 is nothing that an unguided one could be told."""
-    values = load_config(name).model_dump(mode="json")
+def settings_with_a_place(config: RunConfig, settings: Sequence[str]) -> list[str]:
+    """Return the settings whose place a run has: λ0 is nothing that an unguided one could be told."""
+    values = config.model_dump(mode="json")
     return [setting for setting in settings if isinstance(_parent(values, setting), dict)]
 
 
@@ -258,11 +267,17 @@ def _parent(values: Any, setting: str) -> Any:
     return values
 
 
-def _check_settings(settings: Sequence[str], chosen: Iterable[Sequence[str]]) -> None:
+def check_settings(settings: Sequence[str], chosen: Iterable[Sequence[str]]) -> None:
+    """Refuse a setting that no run has a place for.
+
+    :param chosen: the settings that each run has a place for
+    """
     used = {setting for one in chosen for setting in one}
     for setting in settings:
         key = setting.partition("=")[0]
         if key == "iterations":
-            raise ConfigurationError(f"--set {setting} would let behaviour cloning train: use --iterations")
+            raise ConfigurationError(
+                f"--set {setting} would let behaviour cloning train: use --iterations, or --steps of reproduce"
+            )
         if setting not in used:
             raise ConfigurationError(f"--set {setting}: none of the variants has a place for {key!r}")

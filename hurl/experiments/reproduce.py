@@ -12,8 +12,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hurl.experiments.campaign import Campaign, plan_runs
-from hurl.experiments.config import ConfigurationError, DataConfig, RunConfig, load_config, parse_yaml, validate
+from hurl.experiments.campaign import Campaign, check_settings, plan_runs, settings_with_a_place
+from hurl.experiments.config import (
+    ConfigurationError,
+    DataConfig,
+    RunConfig,
+    apply_settings,
+    load_config,
+    parse_yaml,
+    validate,
+)
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.tasks import Task
 from hurl.files import write_whole
@@ -102,10 +110,12 @@ class Scale(_Data):
     sbx: Reduction = Reduction()
     rllib: Reduction = Reduction()
 
-    def apply(self, config: RunConfig, steps: int | None = None) -> RunConfig:
-        """Return a configuration of this scale."""
+    def apply(self, config: RunConfig, steps: int | None = None, settings: Sequence[str] = ()) -> RunConfig:
+        """Return a configuration of this scale, some values set anew: in the run, and in that of its data."""
         reduction = self.rllib if config.algorithm.library == "rllib" else self.sbx
-        return reduction.apply(config, steps)
+        reduced = reduction.apply(config, steps)
+        more = Reduction(changes=apply_settings({}, settings_with_a_place(reduced, settings)))
+        return more.apply(reduced, None)
 
 
 @dataclass(frozen=True)
@@ -191,6 +201,7 @@ def plan_reproduction(
     seeds: Sequence[int] | None = None,
     games: Sequence[str] | None = None,
     steps: int | None = None,
+    settings: Sequence[str] = (),
 ) -> Reproduction:
     """Return what must be run for a figure.
 
@@ -200,6 +211,7 @@ def plan_reproduction(
     :param seeds: in place of those of the scale
     :param games: of Procgen, the only ones that are played
     :param steps: environment steps of each run that trains, in place of the scale's; data is made as the scale says
+    :param settings: `key=value` each, for the runs that have such a key, and those of their data
     """
     data = _read()
     panels = _choose_panels(figure, data["panels"], games)
@@ -209,8 +221,10 @@ def plan_reproduction(
     chosen = Scale.model_validate(data["scales"][scale])
     panels = {name: panel.restricted_to(chosen.variants) for name, panel in panels.items()}
     most = len(seeds) if seeds else chosen.seeds or max(panel.seeds for panel in panels.values())
+    papers = [panel.config(variant, 0) for panel in panels.values() for variant in panel.variants]
+    check_settings(settings, [settings_with_a_place(config, settings) for config in papers])
     configs = [
-        (panel.name, variant, chosen.apply(panel.config(variant, seed), steps))
+        (panel.name, variant, chosen.apply(panel.config(variant, seed), steps, settings))
         for seed in (seeds or range(most))
         for panel in panels.values()
         for variant in panel.variants

@@ -69,6 +69,19 @@ def test_some_games_for_so_many_steps(tmp_path):
     assert len(behaviours) == 2  # one for each game
 
 
+def test_settings_hold_for_runs_and_for_those_of_their_data(tmp_path):
+    gpus = "algorithm.parameters.learners.num_gpus_per_learner=1"
+    settings = [gpus, "guidance.schedule.lambda0=0.95"]
+    plan = plan_reproduction("figure-4f", "paper", tmp_path, seeds=[0], settings=settings)
+    assert {variant: config.gpus for _, variant, config in plan.configs} == {"ppo": 1, "ppo-hurl": 1}
+    _, _, guided = plan.configs[1]
+    assert guided.guidance.schedule.lambda0 == 0.95
+    assert guided.data.run.gpus == 1
+    assert {task.gpus for task in plan.campaign.tasks if task.arguments[0] == "train"} == {1}
+    with pytest.raises(ConfigurationError, match=r"none of the variants has a place for 'guidance.schedul.alpha'"):
+        plan_reproduction("figure-4f", "paper", tmp_path, settings=["guidance.schedul.alpha=1"])
+
+
 def test_steps_leave_behaviour_cloning_alone(tmp_path):
     plan = plan_reproduction("figure-2c", "paper", tmp_path, seeds=[0], steps=10_000)
     assert {variant: config.iterations for _, variant, config in plan.configs} == {
