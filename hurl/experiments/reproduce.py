@@ -87,18 +87,22 @@ class Reduction(_Data):
     iterations: float = Field(default=1.0, gt=0, le=1, description="the share of each run's iterations")
     changes: dict[str, Any] = Field(default={}, description="values set anew in the runs that have them")
 
-    def apply(self, config: RunConfig, steps: int | None) -> RunConfig:
-        """Return a smaller configuration.
+    def apply(self, config: RunConfig, steps: int | None, settings: Sequence[str]) -> RunConfig:
+        """Return a smaller configuration, of the run and of that of its data.
 
         :param steps: environment steps of a run that trains, in place of the share
+        :param settings: `key=value` each, for the runs that have such a key
         """
-        changed = validate(_change(config.model_dump(mode="json"), self.changes), "the scale")
+        settings = settings_with_a_place(config, settings)
+        values = apply_settings(_change(config.model_dump(mode="json"), self.changes), settings)
+        changed = validate(values, "the reproduction")
         iterations = ceil(config.iterations * self.iterations)
         if steps is not None and config.iterations > 0:
             iterations = ceil(steps / changed.steps_per_iteration)
         data = changed.data
         if data is not None:
-            data = data.model_copy(update={"settings": data.settings | _settings(self.changes)})
+            more = _dotted(self.changes) | _dotted(apply_settings({}, settings))
+            data = data.model_copy(update={"settings": data.settings | more})
         return changed.model_copy(update={"iterations": iterations, "data": data})
 
 
@@ -111,11 +115,9 @@ class Scale(_Data):
     rllib: Reduction = Reduction()
 
     def apply(self, config: RunConfig, steps: int | None = None, settings: Sequence[str] = ()) -> RunConfig:
-        """Return a configuration of this scale, some values set anew: in the run, and in that of its data."""
+        """Return a configuration of this scale."""
         reduction = self.rllib if config.algorithm.library == "rllib" else self.sbx
-        reduced = reduction.apply(config, steps)
-        more = Reduction(changes=apply_settings({}, settings_with_a_place(reduced, settings)))
-        return more.apply(reduced, None)
+        return reduction.apply(config, steps, settings)
 
 
 @dataclass(frozen=True)
@@ -268,13 +270,13 @@ def _change(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _settings(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _dotted(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the changes that hold for the run of a run's data too, with dotted keys."""
-    settings: dict[str, Any] = {}
+    dotted: dict[str, Any] = {}
     for key, value in changes.items():
         if prefix or key not in ("data", "guidance", "warm_start"):
-            settings |= _settings(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return settings
+            dotted |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return dotted
 
 
 def _plan_trial(config: RunConfig, out: Path) -> Trial:

@@ -69,6 +69,12 @@ def test_some_games_for_so_many_steps(tmp_path):
     assert len(behaviours) == 2  # one for each game
 
 
+def test_steps_are_counted_in_the_iterations_that_are_run(tmp_path):
+    settings = ["steps_per_iteration=1024", "algorithm.parameters.train_batch_size_per_learner=1024"]
+    plan = plan_reproduction("figure-4f", "overnight", tmp_path, seeds=[0], steps=5_000, settings=settings)
+    assert {(config.iterations, config.steps_per_iteration) for _, _, config in plan.configs} == {(5, 1024)}
+
+
 def test_settings_hold_for_runs_and_for_those_of_their_data(tmp_path):
     gpus = "algorithm.parameters.learners.num_gpus_per_learner=1"
     settings = [gpus, "guidance.schedule.lambda0=0.95"]
