@@ -42,7 +42,7 @@ def contestants(transitions: int, threads: int, checkpoint: Path | None) -> dict
     from hurl.experiments.checkpoint import load_weights
     from hurl.experiments.config import load_config
     from hurl.experiments.evaluate import build_policy
-    from hurl.experiments.policies import _starter
+    from hurl.experiments.policies import starter
 
     env = make_env("Hopper-v4", N_ENVS, 0, threads=threads)
     models = [build_policy(load_config("hopper/sac"), env) for _ in range(2)]
@@ -50,7 +50,7 @@ def contestants(transitions: int, threads: int, checkpoint: Path | None) -> dict
         for model in models:
             load_weights(model, checkpoint)
     ours, theirs = models
-    policy = Policy("sac", _starter(ours, deterministic=False), "benchmark", "sbx.SAC", "benchmark")
+    policy = Policy("sac", starter(ours, deterministic=False), "benchmark", "sbx.SAC", "benchmark")
     pool = envpool.make("Hopper-v4", env_type="gymnasium", num_envs=N_ENVS, num_threads=threads, seed=0)
     pool.reset()
     actions = np.random.default_rng(0).uniform(-1, 1, (transitions // N_ENVS, N_ENVS, 3)).astype(np.float32)

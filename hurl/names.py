@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-__all__ = ["find_function", "nearest"]
+__all__ = ["find_function", "is_yaml", "look_beside", "nearest"]
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean …?` with the nearest of some names, or nothing where none is near."""
     found = difflib.get_close_matches(name, list(names), n=2, cutoff=0.5)
     return f"; did you mean {' or '.join(repr(match) for match in found)}?" if found else ""
+
+
+def is_yaml(name: str) -> bool:
+    """Whether a name is that of a YAML file."""
+    return name.endswith((".yaml", ".yml"))
+
+
+def look_beside(file: str) -> None:
+    """Let functions in modules beside a file be found, by this process and by those that it starts."""
+    folder = str(Path(file).resolve().parent)
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def find_function(name: str) -> Callable[..., Any]:

@@ -22,6 +22,10 @@ app = typer.Typer(
 )
 console = Console()
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the configuration; may be given several times."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 

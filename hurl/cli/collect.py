@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from rich.table import Table
 from hurl.cli.app import Debug, app, console, interruptible
 from hurl.experiments.folder import Row
 from hurl.experiments.process import prepare_process
+from hurl.experiments.tasks import cores_here
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -61,7 +61,7 @@ def collect(
 ) -> None:
     """Roll policies out into a Minari dataset; the same command carries on where a stopped one left off."""
     settings: dict[str, Any] = {"n_envs": n_envs, "deterministic": deterministic, "seed": seed, "root": root}
-    settings |= {"threads": threads or _cores(), "env_id": env, "every": every, "algorithm": algorithm}
+    settings |= {"threads": threads or cores_here(), "env_id": env, "every": every, "algorithm": algorithm}
     if transitions is not None:
         settings["transitions"] = transitions
     bars = _CollectionBars()
@@ -104,10 +104,6 @@ def _collect_recipe(
             report=bars.show,
             **settings,
         )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _CollectionBars:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Debug, app, console, interruptible
+from hurl.cli.app import Debug, Settings, app, console, interruptible
 from hurl.cli.chain import chain
 from hurl.cli.progress import CampaignTable
 from hurl.cli.report import print_report
@@ -38,10 +39,7 @@ def reproduce(
     jobs: Jobs = None,
     ray: Ray = None,
     out: Annotated[Path | None, typer.Option(help="The folder (reproductions/FIGURE-SCALE by default).")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a value of all runs; may be given several times."),
-    ] = None,
+    settings: Settings = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -69,10 +67,10 @@ def reproduce(
         settings=settings or [],
     )
     trials = Campaign(tuple(dict.fromkeys(trial.task for trial in plan.trials.values())), ())
-    console.print("How fast this machine is:")
+    console.print("How fast it goes:")
     with CampaignTable(trials) as table, interruptible():
         run_steps(trials.tasks, table.show, jobs=at_a_time, ray=ray, root=folder)
-    _print_costs(plan.costs(), at_a_time)
+    _print_costs(plan.costs(), at_a_time if ray is None else None)
     if dry_run:
         return
     try:
@@ -86,13 +84,15 @@ def reproduce(
 
 def _report(plan: Reproduction, folder: Path) -> None:
     """Report on the runs that there are."""
-    from hurl.reports import collect_panels, compute_report, write_report
+    from hurl.reports import ReportError, collect_panels, compute_report, write_report
 
-    panels = {}
+    panels: dict[str, list[Path]] = {}
     for name, panel in plan.panels.items():
         variants = [folder / panel.name / variant for variant in panel.variants]
-        if found := [variant for variant in variants if any(variant.glob("*/metrics.csv"))]:
-            panels[f"{name[-2:]} {panel.title}"] = found
+        found = {f"{name[-2:]} {panel.title}": [variant for variant in variants if variant.is_dir()]}
+        with suppress(ReportError):  # nothing of it was run yet
+            collect_panels(found)
+            panels |= found
     if not panels:
         return
     with console.status("reporting"):
@@ -114,8 +114,9 @@ def _print_paper_table(name: str) -> None:
     console.print(table)
 
 
-def _print_costs(costs: list[Cost], jobs: int) -> None:
-    table = Table(title="What it costs here", title_justify="left")
+def _print_costs(costs: list[Cost], jobs: int | None) -> None:
+    """Print what it costs, and how long it takes where so many run at a time."""
+    table = Table(title="What it costs", title_justify="left")
     table.add_column("preset")
     for heading in ("runs", "iterations", "seconds an iteration", "core-hours"):
         table.add_column(heading, justify="right")
@@ -126,4 +127,5 @@ def _print_costs(costs: list[Cost], jobs: int) -> None:
         )
     console.print(table)
     hours = sum(cost.seconds for cost in costs) / 3600
-    console.print(f"{hours:,.2f} core-hours in all, about {hours / jobs:,.2f} hours with {jobs} at a time.")
+    duration = "" if jobs is None else f", about {hours / jobs:,.2f} hours with {jobs} at a time"
+    console.print(f"{hours:,.2f} core-hours in all{duration}.")

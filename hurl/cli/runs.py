@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Debug, app, console, interruptible
+from hurl.cli.app import Debug, Settings, app, console, interruptible
 from hurl.cli.progress import CampaignTable, RunProgress
 from hurl.experiments.campaign import plan_preparation
 from hurl.experiments.config import load_config
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import run_tasks
-
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the configuration; may be given several times."),
-]
+from hurl.names import is_yaml, look_beside
 
 
 @app.command(epilog="Example:  hurl train sparse-reacher/hurl --seed 1 --set iterations=50")
@@ -35,9 +30,9 @@ def train(
     """Train an agent; the same command carries on where a stopped run left off."""
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
     name = source
-    if source.endswith((".yaml", ".yml")):
+    if is_yaml(source):
         name = Path(source).stem
-        sys.path.insert(0, str(Path(source).resolve().parent))  # a heuristic beside the file is found
+        look_beside(source)
     folder = out or Path("runs") / name / f"seed-{config.seed}"
     if config.needs_data:
         plan, config = plan_preparation(config, Path("runs"))

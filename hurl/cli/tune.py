@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Debug, app, console, interruptible
+from hurl.cli.app import Debug, Settings, app, console, interruptible
 from hurl.cli.progress import CampaignTable, LiveTable
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
 from hurl.experiments.campaign import plan_preparation
@@ -20,6 +19,7 @@ from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import State, Task, run_tasks
 from hurl.files import write_whole
+from hurl.names import is_yaml, look_beside
 
 if TYPE_CHECKING:
     from hurl.experiments.tuning import Grid, Stage, Study, Timing
@@ -55,10 +55,7 @@ def tune(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The study's seed; each trial has one of its own.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The study's folder (tuning/NAME/STAGE by default).")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a value of all trials; may be given several times."),
-    ] = None,
+    settings: Settings = None,
     debug: Debug = False,
 ) -> None:
     """Tune in the paper's two stages: random configurations from a grid, the AUC of the training curve as the score.
@@ -73,6 +70,8 @@ def tune(
     chosen, source = _stage(stage), tuning.find_source(source, _stage(stage))
     if budget is not None and budget <= 0:
         raise tuning.TuningError(f"--budget {budget:g} must be more than 0 hours")
+    if any(setting.startswith("seed=") for setting in settings or []):
+        raise tuning.TuningError("each trial has a seed of its own: choose the study's with --seed")
     config = _load(source, chosen, base, [*(settings or []), f"seed={seed}"])
     folder = out or Path("tuning") / _name(source) / chosen
     values = tuning.read_grid(grid, chosen)
@@ -95,14 +94,15 @@ def _stage(name: str) -> Stage:
 
 
 def _name(source: str) -> str:
-    return Path(source).stem if source.endswith((".yaml", ".yml")) else source
+    return Path(source).stem if is_yaml(source) else source
 
 
 def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> RunConfig:
     """Return what is tuned, with the best values of a study of the base put in where one is named."""
     from hurl.experiments.tuning import Stage, TuningError, best_values, check_stage, with_values
 
-    _find_beside(source)
+    if is_yaml(source):
+        look_beside(source)
     config = load_config(source, settings)
     check_stage(stage, config)
     if base is None:
@@ -113,12 +113,6 @@ def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> 
     numbers = ", ".join(str(number) for number in best.trials)
     console.print(f"The base of {base}: AUC {best.score:.1f} of trial {numbers}, {_text(best.values)}", soft_wrap=True)
     return with_values(config, best.values)
-
-
-def _find_beside(source: str) -> None:
-    """Let a heuristic beside the user's file be found."""
-    if source.endswith((".yaml", ".yml")):
-        sys.path.insert(0, str(Path(source).resolve().parent))
 
 
 def _set_up(
@@ -147,7 +141,7 @@ def _set_up(
             prepared = _prepare(config, folder)
             timing = _measure(prepared, folder, jobs)
             scale = plan_scale(trials, config.iterations, timing, jobs, budget)
-            file = str(Path(source).resolve()) if source.endswith((".yaml", ".yml")) else source
+            file = str(Path(source).resolve()) if is_yaml(source) else source
             study.write(
                 StudyConfig(
                     stage=stage,
@@ -330,7 +324,8 @@ def tune_trial(
     from hurl.experiments.tuning import Study, run_trial
 
     study = Study(folder)
-    _find_beside(study.settings.source)
+    if is_yaml(study.settings.source):
+        look_beside(study.settings.source)
     prepare_process(study.settings.config.threads)
     with interruptible():
         outcome = run_trial(

@@ -275,6 +275,8 @@ def check_settings(settings: Sequence[str], chosen: Iterable[Sequence[str]]) -> 
     used = {setting for one in chosen for setting in one}
     for setting in settings:
         key = setting.partition("=")[0]
+        if key == "seed":
+            raise ConfigurationError(f"--set {setting} would give all runs the same seed: use --seeds")
         if key == "iterations":
             raise ConfigurationError(
                 f"--set {setting} would let behaviour cloning train: use --iterations, or --steps of reproduce"

@@ -169,7 +169,7 @@ def _load_jax(model: BaseAlgorithm, content: bytes) -> None:
 
 
 def _load_torch(model: BaseAlgorithm, content: bytes) -> None:
-    stored = torch.load(io.BytesIO(content), weights_only=True)
+    stored = torch.load(io.BytesIO(content), map_location=model.device, weights_only=True)
     model.set_parameters(stored["parameters"], exact_match=True)
     for name in _torch_variables(model):
         _attribute(model, name).data = stored["variables"][name]

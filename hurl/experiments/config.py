@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from hurl.guidance import Shaping
-from hurl.names import nearest
+from hurl.names import is_yaml, nearest
 from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, Schedule, TanhSchedule
 
 __all__ = [
@@ -230,6 +230,11 @@ class RunConfig(_Strict):
         return self
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the base algorithm learns alone, without guidance or a warm start."""
+        return self.guidance is None and self.warm_start is None
+
+    @property
     def cores(self) -> int:
         """How many processor cores the run keeps busy: its threads, or the processes that RLlib starts for it."""
         return max(self.threads, 1 + self.algorithm.env_runners + self.algorithm.learners)
@@ -287,7 +292,7 @@ def preset_description(name: str) -> str:
 
 
 def _read_source(source: str) -> dict[str, Any]:
-    if source.endswith((".yaml", ".yml")):
+    if is_yaml(source):
         path = Path(source)
         if not path.is_file():
             raise ConfigurationError(

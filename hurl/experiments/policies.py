@@ -31,7 +31,7 @@ from hurl.names import find_function
 if TYPE_CHECKING:
     from minari import MinariDataset
 
-__all__ = ["collect_policies", "find_environment", "find_policies"]
+__all__ = ["collect_policies", "find_environment", "find_policies", "starter"]
 
 RANDOM = "random"
 
@@ -208,7 +208,7 @@ def _zip_policy(path: Path, algorithm: str | None, env: VecEnv, deterministic: b
     if algorithm is None:
         raise CollectionError(f"{path} does not say which algorithm it is of: name it, such as --algorithm sb3.PPO")
     model = load_zip(path, algorithm, env)
-    start = _starter(model, deterministic)
+    start = starter(model, deterministic)
     identity = f"{hashlib.sha256(path.read_bytes()).hexdigest()}{' deterministic' if deterministic else ''}"
     return Policy(str(path), start, str(path), algorithm, identity)
 
@@ -240,7 +240,7 @@ def _shared_model(
             state = json.loads((checkpoint / "state.json").read_bytes())
             model.exploration_rate = state["counters"]["exploration_rate"]
 
-    return load, _starter(model, deterministic)
+    return load, starter(model, deterministic)
 
 
 def _shared_rllib_policy(
@@ -295,7 +295,7 @@ def _check_spaces(run: Path, trained: EnvironmentConfig, env: VecEnv, environmen
 # Acting --------------------------------------------------------------------------------------------------------------
 
 
-def _starter(model: BaseAlgorithm, deterministic: bool) -> Callable[[int], Act]:
+def starter(model: BaseAlgorithm, deterministic: bool) -> Callable[[int], Act]:
     """Return how a model is seeded and made to act with the weights that it then has."""
     policy: Any = model.policy
     if hasattr(policy, "lstm_actor"):

@@ -166,7 +166,7 @@ class Reproduction:
     :param panels: by name
     :param configs: preset, variant and configuration of each run, before anything is made for it
     :param campaign: the steps
-    :param trials: by preset
+    :param trials: by what the runs are kept under; games of one preset share theirs
     """
 
     panels: dict[str, Panel]
@@ -232,8 +232,7 @@ def plan_reproduction(
         for variant in panel.variants
     ]
     campaign = plan_runs(configs, out)
-    plain = {preset: config for preset, _, config in configs}
-    trials = {preset: _plan_trial(config, out.resolve()) for preset, config in plain.items()}
+    trials = {panel.name: _plan_trial(panel, chosen, settings, out.resolve()) for panel in panels.values()}
     return Reproduction(panels, configs, campaign, trials)
 
 
@@ -279,9 +278,12 @@ def _dotted(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return dotted
 
 
-def _plan_trial(config: RunConfig, out: Path) -> Trial:
-    """Return a short run of the base algorithm."""
-    plain = {"guidance": None, "warm_start": None, "data": None, "seed": 0}
+def _plan_trial(panel: Panel, scale: Scale, settings: Sequence[str], out: Path) -> Trial:
+    """Return a short run of the base algorithm, in the preset's first game: all cost the same, and it ends soon."""
+    panels = [Panel.model_validate(values) for values in _read()["panels"].values()]
+    first = next(other for other in panels if other.preset == panel.preset)
+    config = scale.apply(first.config(first.variants[-1], 0), None, settings)
+    plain = {"guidance": None, "warm_start": None, "data": None}
     config = config.model_copy(update=plain | {"iterations": TRIAL_ITERATIONS, "checkpoint_every": TRIAL_ITERATIONS})
     name = f"{config.environment.id.replace('/', '-')}-{hashlib.sha256(config.to_yaml().encode()).hexdigest()[:8]}"
     file, folder = out / "configs" / f"trial-{name}.yaml", out / "shared" / "trials" / name

@@ -7,7 +7,6 @@ import hurl.rllib  # noqa: F401 - first, for it says how to install Ray where it
 # isort: split
 import inspect
 import logging
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
@@ -43,7 +42,7 @@ __all__ = [
     "RLlibPolicy",
     "build_algorithm",
     "configure",
-    "longest_iteration",
+    "known_parameters",
 ]
 
 EPISODE_RETURNS, EPISODE_LENGTHS = "hurl_episode_returns", "hurl_episode_lengths"
@@ -76,18 +75,6 @@ def configure(config: RunConfig, seed: int) -> AlgorithmConfig:
     return rllib_config
 
 
-def longest_iteration(config: RunConfig, rllib_config: AlgorithmConfig) -> int:
-    """Return how many steps an iteration has at most, so that λ, which follows the steps, is that of its iteration.
-
-    PPO samples whole batches, each until the environments, which step together, have made enough steps between them:
-    up to n_envs − 1 more. Algorithms with replay follow the steps themselves.
-    """
-    if not isinstance(rllib_config, PPOConfig):
-        return config.steps_per_iteration
-    batch = int(rllib_config.total_train_batch_size)
-    return math.ceil(config.steps_per_iteration / batch) * (batch + config.environment.n_envs - 1)
-
-
 def build_algorithm(config: RunConfig, rllib_config: AlgorithmConfig) -> Algorithm:
     """Make the run's algorithm from its configuration, with fresh weights; Ray must have been started."""
     with _refusals(config):
@@ -117,7 +104,7 @@ def _configure(config: RunConfig) -> AlgorithmConfig:
     _check_keys(config)
     rllib_config = _default_config(config.algorithm.name)
     parameters = deepcopy(config.algorithm.parameters)
-    _check_parameters(config, type(rllib_config))
+    _check_parameters(config)
     groups = {name: parameters.pop(name, {}) for name in GROUPS}
     model_config = parameters.pop(MODEL_CONFIG, None)
     if isinstance(rllib_config, PPOConfig):
@@ -165,16 +152,20 @@ def _default_config(name: str) -> AlgorithmConfig:
     return config
 
 
-def _check_parameters(config: RunConfig, kind: type[AlgorithmConfig]) -> None:
+def _check_parameters(config: RunConfig) -> None:
     """Refuse parameters that the algorithm does not have."""
     name, parameters = config.algorithm.name, config.algorithm.parameters
-    known = [*_training_arguments(kind), *GROUPS, MODEL_CONFIG]
     for key in parameters:
         if key in ("gamma", "seed"):
             raise ConfigurationError(f"set {key!r} at the top of the configuration, not in algorithm.parameters")
-    _check_known(name, "", parameters, known)
+    _check_known(name, "", parameters, known_parameters(name))
     for group, arguments in GROUPS.items():
         _check_known(name, f"{group}.", config.algorithm.group(group), arguments)
+
+
+def known_parameters(name: str) -> list[str]:
+    """Return the parameters of an algorithm, `rllib.PPO`."""
+    return [*_training_arguments(type(_default_config(name))), *GROUPS, MODEL_CONFIG]
 
 
 def _check_known(name: str, prefix: str, given: Iterable[str], known: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ import hurl.rllib  # noqa: F401 - first, for it says how to install Ray where it
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -40,7 +41,6 @@ from hurl.experiments.rllib_build import (
     EPISODE_RETURNS,
     build_algorithm,
     configure,
-    longest_iteration,
 )
 from hurl.experiments.rllib_checkpoint import Progress, load_checkpoint, save_checkpoint
 from hurl.experiments.run import (
@@ -48,12 +48,13 @@ from hurl.experiments.run import (
     UNGUIDED,
     Evaluation,
     TrainingFailedError,
-    _pin_heuristic,
-    _read_rows,
-    _seed,
+    derive_seed,
+    pin_heuristic,
+    read_rows,
 )
 from hurl.guidance import Guidance, HeuristicError
 from hurl.rllib import guided
+from hurl.rllib.learner import GuidedLearner
 
 __all__ = ["go_on"]
 
@@ -65,9 +66,9 @@ def go_on(
     torch.set_num_threads(config.threads)
     checkpoints = checkpoint_paths(folder)
     begin = int(checkpoints[-1].name) if checkpoints else 0
-    rllib_config = configure(config, _seed(config, TRAINING, begin))
-    guidance = _guidance(config, longest_iteration(config, rllib_config))
-    _pin_heuristic(config, folder, guidance)
+    rllib_config = configure(config, derive_seed(config, TRAINING, begin))
+    guidance = _guidance(config)
+    pin_heuristic(config, folder, guidance)
     if guidance is not None:
         rllib_config = guided(rllib_config, guidance)
     with _ray_on_this_machine(config), _built(config, rllib_config) as algorithm:
@@ -75,7 +76,7 @@ def go_on(
         progress = Progress()
         if checkpoints:
             progress = load_checkpoint(folder, algorithm, checkpoints[-1])
-            rows = _read_rows(config, folder, progress.iteration)
+            rows = read_rows(config, folder, progress.iteration)
             report_resuming(progress.iteration)
         for row in rows:
             report(row)
@@ -83,12 +84,11 @@ def go_on(
     return rows
 
 
-def _guidance(config: RunConfig, steps_per_iteration: int) -> Guidance | None:
+def _guidance(config: RunConfig) -> Guidance | None:
     """Make the run's guidance, checked against its environment, which must exist."""
     env = build_environment(config, 1, config.seed)
-    counted = config.model_copy(update={"steps_per_iteration": steps_per_iteration})
     try:
-        return None if config.guidance is None else build_guidance(config.guidance, counted, env)
+        return None if config.guidance is None else build_guidance(config.guidance, config, env)
     finally:
         env.close()
 
@@ -168,6 +168,8 @@ class Iterations:
 
     def _train(self) -> dict[str, Any]:
         """Train for one iteration; return what its row says besides the episodes' returns."""
+        if self.guidance is not None:
+            self.algorithm.learner_group.foreach_learner(partial(_begin, iteration=self.progress.iteration + 1))
         began = perf_counter()
         try:
             results = self.algorithm.train()
@@ -193,10 +195,11 @@ class Iterations:
         }
 
     def _guided(self, figures: Mapping[str, Any]) -> dict[str, float]:
-        """Return λ, γ̃ and the h of an iteration: the learner's, or those of its steps where nothing is learnt yet."""
+        """Return λ, γ̃ and the h of an iteration: the learner's, where anything is learnt yet."""
         if self.guidance is None:
             return {"lambda_": 1.0, "discount": self.config.gamma, **UNGUIDED}
-        self.guidance.advance(self.progress.steps - self.guidance.steps)
+        steps = self.progress.iteration * self.config.steps_per_iteration
+        self.guidance.advance(steps - self.guidance.steps)
         values = {"lambda": self.guidance.lambda_, "discount": self.guidance.discount, **UNGUIDED}
         values = {name: float(figures.get(f"guidance_{name}", value)) for name, value in values.items()}
         return {"lambda_": values.pop("lambda"), **values}
@@ -210,6 +213,10 @@ class Iterations:
         self.waiting = []
         self.rows += rows
         return rows
+
+
+def _begin(learner: GuidedLearner, iteration: int) -> None:
+    learner.iteration = iteration
 
 
 def _logged(results: Mapping[str, Any], key: str) -> list[float]:

@@ -33,7 +33,7 @@ from hurl.experiments.folder import Row, RunFolder, RunFolderError
 from hurl.guidance import Guidance, HeuristicError
 from hurl.sb3 import warm_start
 
-__all__ = ["Evaluation", "TrainingFailedError", "evaluate", "train"]
+__all__ = ["Evaluation", "TrainingFailedError", "derive_seed", "evaluate", "pin_heuristic", "read_rows", "train"]
 
 TRAINING, EVALUATION, CLONING = 1, 2, 3
 UNGUIDED = dict.fromkeys(("h_mean", "h_min", "h_max"), np.nan)
@@ -84,12 +84,12 @@ def _go_on(
 ) -> list[Row]:
     torch.set_num_threads(config.threads)
     env, evaluation_env, model = _build(config)
-    _pin_heuristic(config, folder, getattr(model, "guidance", None))
+    pin_heuristic(config, folder, getattr(model, "guidance", None))
     rows: list[Row] = []
     checkpoints = checkpoint_paths(folder)
     if checkpoints:
         iteration = load_checkpoint(folder, model, checkpoints[-1])
-        rows = _read_rows(config, folder, iteration)
+        rows = read_rows(config, folder, iteration)
         report_resuming(iteration)
     model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
     if not checkpoints and config.warm_start is not None:
@@ -97,7 +97,7 @@ def _go_on(
     for row in rows:
         report(row)
     if _last_iteration(rows) < config.iterations:
-        _begin_episodes(model, env, _seed(config, TRAINING, _last_iteration(rows)))
+        _begin_episodes(model, env, derive_seed(config, TRAINING, _last_iteration(rows)))
         _learn(model, config, Iterations(config, folder, rows, evaluation_env, report))
     model.logger.close()
     env.close()
@@ -105,7 +105,7 @@ def _go_on(
     return rows
 
 
-def _read_rows(config: RunConfig, folder: RunFolder, iteration: int) -> list[Row]:
+def read_rows(config: RunConfig, folder: RunFolder, iteration: int) -> list[Row]:
     """Return the metrics up to a checkpoint's iteration, all of which must be there."""
     rows = folder.read_metrics(last=iteration)
     expected = iteration if config.warm_start is None else iteration + 1
@@ -121,7 +121,7 @@ def _last_iteration(rows: list[Row]) -> int:
     return rows[-1].iteration if rows else 0
 
 
-def _pin_heuristic(config: RunConfig, folder: RunFolder, guidance: Guidance | None) -> None:
+def pin_heuristic(config: RunConfig, folder: RunFolder, guidance: Guidance | None) -> None:
     """See to it that a heuristic that was saved, and may be fitted anew, is the one that the run began with."""
     digest = None if guidance is None else getattr(guidance.heuristic, "digest", None)
     if digest is not None:
@@ -153,7 +153,7 @@ def _clone(
         epochs=settings.epochs,
         learning_rate=settings.learning_rate,
         batch_size=settings.batch_size,
-        seed=_seed(config, CLONING, 0),
+        seed=derive_seed(config, CLONING, 0),
         report=log,
     )
     started = perf_counter()
@@ -179,8 +179,8 @@ def _clone(
 def _build(config: RunConfig) -> tuple[VecEnv, VecEnv, BaseAlgorithm]:
     """Make the environments and the model; what they refuse is an error in the configuration."""
     try:
-        env = build_environment(config, config.environment.n_envs, _seed(config, TRAINING, 0))
-        evaluation_env = build_environment(config, config.evaluation_episodes, _seed(config, EVALUATION, 0))
+        env = build_environment(config, config.environment.n_envs, derive_seed(config, TRAINING, 0))
+        evaluation_env = build_environment(config, config.evaluation_episodes, derive_seed(config, EVALUATION, 0))
         return env, evaluation_env, build_model(config, env)
     except (TypeError, AssertionError) as error:
         raise ConfigurationError(
@@ -257,7 +257,7 @@ class Iterations(BaseCallback):
             cut_episodes(self.model)
             save_checkpoint(self.folder, self.model, iteration)
             if not last:
-                _begin_episodes(self.model, self.training_env, _seed(self.config, TRAINING, iteration))
+                _begin_episodes(self.model, self.training_env, derive_seed(self.config, TRAINING, iteration))
         self.report(row)
         self.collecting = self.training = 0.0
         self.mark = perf_counter()
@@ -317,7 +317,7 @@ def evaluate(model: PolicyPredictor, env: VecEnv, episodes: int, deterministic: 
 
 
 def _evaluate_iteration(config: RunConfig, model: BaseAlgorithm, env: VecEnv, iteration: int) -> Evaluation:
-    env.seed(_seed(config, EVALUATION, iteration))
+    env.seed(derive_seed(config, EVALUATION, iteration))
     return evaluate(model, env, config.evaluation_episodes)
 
 
@@ -334,6 +334,6 @@ def _begin_episodes(model: BaseAlgorithm, env: VecEnv, seed: int) -> None:
     model._last_episode_starts = np.ones((env.num_envs,), dtype=bool)
 
 
-def _seed(config: RunConfig, purpose: int, iteration: int) -> int:
+def derive_seed(config: RunConfig, purpose: int, iteration: int) -> int:
     """Derive a seed from the run's, for one purpose at one iteration."""
     return int(np.random.SeedSequence([config.seed, purpose, iteration]).generate_state(1)[0] >> 1)

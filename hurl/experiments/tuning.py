@@ -16,13 +16,14 @@ has it, and carries on where it was stopped. So a study is run by whatever runs 
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import os
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,11 +37,20 @@ import optuna
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from hurl.experiments.config import ConfigurationError, RunConfig, apply_settings, parse_yaml, preset_names, validate
+from hurl.experiments.config import (
+    ConfigurationError,
+    RunConfig,
+    apply_settings,
+    as_overrides,
+    load_config,
+    parse_yaml,
+    preset_names,
+    validate,
+)
 from hurl.experiments.folder import Row, RunFolder
 from hurl.experiments.tasks import Task
 from hurl.files import lock_file, write_whole
-from hurl.names import nearest
+from hurl.names import is_yaml, nearest
 
 __all__ = [
     "TRIALS",
@@ -98,13 +108,15 @@ TRIALS = {Stage.base: 300, Stage.guidance: 120}
 
 
 def find_source(source: str, stage: Stage) -> str:
-    """Return the preset variant or YAML file that is tuned; for the base, a preset alone means its SAC."""
+    """Return the preset variant or YAML file that is tuned; for the base, a preset alone means its plain algorithm."""
     alone = {name.split("/")[0] for name in preset_names()}
     if source not in alone:
         return source
+    names = [name for name in preset_names() if name.startswith(f"{source}/")]
+    configs = {name: load_config(name) for name in names}
     if stage is Stage.base:
-        return f"{source}/sac"
-    guided = [name for name in preset_names() if name.startswith(f"{source}/hurl")]
+        return next((name for name, config in configs.items() if config.is_plain), names[0])
+    guided = [name for name, config in configs.items() if config.guidance is not None]
     raise TuningError(f"{source!r} does not say which guidance to tune: name a variant, such as {' or '.join(guided)}")
 
 
@@ -129,7 +141,7 @@ def read_grid(name: str, stage: Stage) -> Grid:
 
 
 def _grid_text(name: str) -> str:
-    if name.endswith((".yaml", ".yml")):
+    if is_yaml(name):
         if not Path(name).is_file():
             raise TuningError(f"there is no grid file {name!r}")
         return Path(name).read_text("utf-8")
@@ -181,11 +193,7 @@ def _determines_preparation(key: str, config: RunConfig) -> bool:
 def _check_parameter(name: str, config: RunConfig) -> None:
     if name in config.algorithm.parameters:
         return
-    import inspect
-
-    from hurl.experiments.build import find_algorithm
-
-    known = inspect.signature(find_algorithm(config.algorithm.name)).parameters
+    known = _known_parameters(config)
     if name not in known:
         raise TuningError(
             f"the grid has algorithm.parameters.{name}, but {config.algorithm.name} has no parameter "
@@ -193,10 +201,19 @@ def _check_parameter(name: str, config: RunConfig) -> None:
         )
 
 
+def _known_parameters(config: RunConfig) -> Collection[str]:
+    if config.algorithm.library == "rllib":
+        from hurl.experiments.rllib_build import known_parameters
+
+        return known_parameters(config.algorithm.name)
+    from hurl.experiments.build import find_algorithm
+
+    return inspect.signature(find_algorithm(config.algorithm.name)).parameters
+
+
 def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
     """Return a configuration with the values of some dotted keys set anew."""
-    settings = [f"{key}={json.dumps(value)}" for key, value in values.items()]
-    return validate(apply_settings(config.model_dump(mode="json"), settings), "the grid")
+    return validate(apply_settings(config.model_dump(mode="json"), as_overrides(values)), "the grid")
 
 
 @dataclass(frozen=True)
@@ -217,8 +234,7 @@ class Timing:
         The last iteration is what all that follow take; the first compiles, which counts as before.
         """
         last = [rows[-1] for rows in runs]
-        parts = [row.seconds_collecting + row.seconds_training + row.seconds_evaluating for row in last]
-        iteration = float(np.mean(parts))
+        iteration = float(np.mean([row.seconds for row in last]))
         return cls(max(seconds - last[0].iteration * iteration, 0.0), iteration)
 
 
@@ -484,7 +500,7 @@ def run_trial(study: Study, number: int, report: Callable[[Row], None] = lambda 
         trial_id = _begin(study, number)
         if not study.storage.get_trial(trial_id).state.is_finished():
             _finish(study, number, trial_id, report)
-            _keep_last_checkpoint(study.run_folder(number))
+            _tidy(study, number, trial_id)
         return OUTCOMES[study.storage.get_trial(trial_id).state]
 
 
@@ -505,8 +521,6 @@ def _finish(study: Study, number: int, trial_id: int, report: Callable[[Row], No
 
     try:
         score = auc(_train(study, number, trial_id, report))
-        if not np.isfinite(score):
-            raise TrainingFailedError(f"its AUC is {score}")
     except _PrunedError:
         study.optuna.tell(number, state=TrialState.PRUNED)
     except TrainingFailedError as error:
@@ -517,7 +531,7 @@ def _finish(study: Study, number: int, trial_id: int, report: Callable[[Row], No
 
 
 def _train(study: Study, number: int, trial_id: int, report: Callable[[Row], None]) -> list[Row]:
-    from hurl.experiments.run import train
+    from hurl.experiments.run import TrainingFailedError, train
 
     config = study.config_of(number)
     rows: list[Row] = []
@@ -525,8 +539,11 @@ def _train(study: Study, number: int, trial_id: int, report: Callable[[Row], Non
     def watch(row: Row) -> None:
         rows.append(row)
         report(row)
+        score = auc(rows) if row.iteration > 0 else 0.0
+        if not np.isfinite(score):  # Optuna would take such a trial for one without a value
+            raise TrainingFailedError(f"its AUC is {score} after iteration {row.iteration}")
         if study.settings.scale.pruning and 0 < row.iteration < config.iterations:
-            study.storage.set_trial_intermediate_value(trial_id, row.iteration, auc(rows))
+            study.storage.set_trial_intermediate_value(trial_id, row.iteration, score)
             if study.optuna.pruner.prune(study.optuna, study.storage.get_trial(trial_id)):
                 raise _PrunedError
 
@@ -538,10 +555,12 @@ def auc(rows: Sequence[Row]) -> float:
     return float(np.mean([row.return_mean for row in rows if row.iteration > 0]))
 
 
-def _keep_last_checkpoint(folder: Path) -> None:
-    """Remove all checkpoints of a run but the last: hundreds of trials would fill a disk."""
-    checkpoints = RunFolder(folder).checkpoints
-    for path in sorted(checkpoints.iterdir())[:-1] if checkpoints.exists() else []:
+def _tidy(study: Study, number: int, trial_id: int) -> None:
+    """Remove what would fill a disk: all checkpoints but the last, and all of a run that did not go to its end."""
+    run = RunFolder(study.run_folder(number))
+    complete = study.storage.get_trial(trial_id).state is TrialState.COMPLETE
+    checkpoints = sorted(run.checkpoints.iterdir()) if run.checkpoints.exists() else []
+    for path in checkpoints[:-1] if complete else [*checkpoints, run.replay]:
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -20,6 +20,7 @@ from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin
 from hurl.heuristics.monte_carlo import r_squared, usable_episodes
+from hurl.heuristics.network import Fitting, check_loss
 from hurl.heuristics.storage import check_shape
 
 __all__ = ["ImageMonteCarloHeuristic", "ImpalaCNN"]
@@ -129,14 +130,12 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
         :param epochs: passes over the data
         :param batch_size: transitions in an update
         :param learning_rate: Adam's step size
+        :param seed: of the split, the first weights and the order of the data
         :param root: the folder of Minari datasets, None for the user's own
         :param report: called after each update with its number, that of all, the loss, and R² on the held-out episodes
             after the epoch before
         """
-        fitting = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
-        for name, value in fitting.items():
-            if value <= 0:
-                raise ValueError(f"{name} must be greater than 0, got {value!r}")
+        Fitting(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)  # which checks them
         episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
         shape = _image_shape(episodes.observation_space)
         origin = data_origin(episodes, gamma)
@@ -160,6 +159,7 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
             order = generator.permutation(train.transitions)[: updates * size]
             for batch in order.reshape(updates, size):
                 losses.append(regression.update(train, targets, batch))
+                check_loss(losses[-1], epoch + 1, learning_rate)
                 report(len(losses), epochs * updates, losses[-1], score)
             if held_out is not None:
                 score = r_squared(returns_of(held_out), regression.predict(held_out.observations))

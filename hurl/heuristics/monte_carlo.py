@@ -50,6 +50,7 @@ class MonteCarloHeuristic(StorableHeuristic):
         :param gamma: γ, the discount of the returns
         :param time_limit: how an episode that a time limit ended counts: `cut`, `bootstrap` or `drop`
         :param validation: the share of episodes that are held out to measure R²; 0 holds none out
+        :param seed: of the split, the first weights and the order of the data
         :param root: the folder of Minari datasets, None for the user's own
         :param report: called after each epoch with its number, that of all, the loss, and R² on the held-out episodes
         :param fitting: how the network is fitted, see `hurl.heuristics.network.Fitting`

@@ -87,6 +87,7 @@ class OfflineRLHeuristic(StorableHeuristic):
         :param batch_size: transitions in an update
         :param hidden: widths of the hidden layers
         :param validation: the share of episodes that are held out to measure R² against their returns; 0 holds none out
+        :param seed: of the split, the first weights and the order of the data
         :param root: the folder of Minari datasets, None for the user's own
         :param report: called every 100 updates with their number, that of all, the loss, and None
         :param options: the algorithm's own numbers, as d3rlpy names them, such as `expectile` (IQL),

@@ -146,6 +146,7 @@ class VAEFilteredHeuristic(StorableHeuristic):
         :param vae_epochs: passes over the data to fit the autoencoder
         :param time_limit: how an episode that a time limit ended counts: `cut`, `bootstrap` or `drop`
         :param validation: the share of episodes that are held out to measure R²; 0 holds none out
+        :param seed: of the split, the first weights and the order of the data
         :param root: the folder of Minari datasets, None for the user's own
         :param report: called after each epoch with the number of epochs so far, that of all, the loss, and R²; the
             autoencoder's epochs come last and have no R²

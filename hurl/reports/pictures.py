@@ -98,7 +98,7 @@ def _draw_returns(section: Section, looks: dict[str, Look]) -> Figure:
     figure = Figure(figsize=(7.6, 4.4), layout="constrained")
     axes = figure.add_subplot()
     _draw_section(axes, section, looks)
-    axes.set_ylabel("evaluation return (25th, 50th, 75th percentile)", fontsize=9)
+    axes.set_ylabel("return (25th, 50th, 75th percentile)", fontsize=9)
     figure.legend(loc="outside right center", frameon=False, title="variant (seeds)")
     return figure
 
@@ -114,7 +114,7 @@ def _draw_all_returns(report: Report, looks: dict[str, Look]) -> Figure:
         axes.legend(frameon=False, fontsize=7, loc="best")
     for axes in panels:
         axes.set_axis_off()
-    figure.suptitle("Evaluation return: median, 25th to 75th percentile; variant (seeds)", fontsize=10)
+    figure.suptitle("Return: median, 25th to 75th percentile; variant (seeds)", fontsize=10)
     return figure
 
 

@@ -23,10 +23,12 @@ class GuidedLearner(Learner):  # type: ignore[misc]
     """Guidance for any learner that discounts with the γ of its configuration or of its connectors.
 
     λ is that of the environment steps sampled so far, which every update is told: it is the same on all learners, and
-    that of a restored algorithm is where it was.
+    that of a restored algorithm is where it was. Who counts iterations, of which PPO samples some longer than others,
+    may set `iteration` on all learners before each: λ is then that of this iteration.
     """
 
     guidance: Guidance
+    iteration: int | None = None
 
     def build(self) -> None:
         """Build the learner, and put the reshaping of rewards into its pipeline."""
@@ -37,9 +39,12 @@ class GuidedLearner(Learner):  # type: ignore[misc]
         self._learner_connector.insert_before(AddColumnsFromEpisodesToTrainBatch, ReshapeRewards(self.guidance))
 
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Move λ and γ̃ to the iteration of the steps sampled so far."""
+        """Move λ and γ̃ to the present iteration."""
         super().before_gradient_based_update(timesteps=timesteps)
-        self.guidance.advance(int(timesteps[NUM_ENV_STEPS_SAMPLED_LIFETIME]) - self.guidance.steps)
+        steps = int(timesteps[NUM_ENV_STEPS_SAMPLED_LIFETIME])
+        if self.iteration is not None:
+            steps = self.iteration * self.guidance.steps_per_iteration
+        self.guidance.advance(steps - self.guidance.steps)
         for connector in self._learner_connector.connectors:
             if hasattr(connector, "gamma"):
                 connector.gamma = self.guidance.discount

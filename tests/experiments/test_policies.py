@@ -20,7 +20,7 @@ from hurl.experiments.build import build_environment, build_model
 from hurl.experiments.checkpoint import load_weights
 from hurl.experiments.config import ConfigurationError, EnvironmentConfig, validate
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.policies import _starter, collect_policies, find_environment, find_policies
+from hurl.experiments.policies import collect_policies, find_environment, find_policies, starter
 from hurl.experiments.recipes import Recipe, collect_recipe, load_recipe
 from hurl.experiments.run import train
 from hurl.experiments.zips import ZipError, load_zip
@@ -289,7 +289,7 @@ def test_sources_that_are_none_are_named(runs, env, tmp_path):
         find_policies([str(runs / "sb3")], cart_pole, EnvironmentConfig(id="CartPole-v1"))
     recurrent = sb3_contrib.RecurrentPPO("MlpLstmPolicy", env, n_steps=4, batch_size=4)
     with pytest.raises(CollectionError, match="RecurrentPPO remembers earlier steps"):
-        _starter(recurrent, deterministic=False)
+        starter(recurrent, deterministic=False)
 
 
 def test_gymnasium_can_make_the_environment_of_the_data_again(runs, tmp_path):

@@ -51,6 +51,13 @@ def test_figure_4_at_the_scale_of_the_paper(tmp_path):
     assert {config.iterations * config.steps_per_iteration for _, _, config in plan.configs} == {488 * 16_384}
 
 
+def test_games_share_the_trial_that_tells_the_speed(tmp_path):
+    plan = plan_reproduction("figure-4", "tiny", tmp_path)
+    assert len(plan.trials) == 16
+    (task,) = {trial.task for trial in plan.trials.values()}
+    assert "BigfishEasy-v0" in task.name
+
+
 def test_some_games_for_so_many_steps(tmp_path):
     plan = plan_reproduction(
         "figure-4", "overnight", tmp_path, games=["starpilot", "coinrun"], seeds=[0], steps=100_000
@@ -84,6 +91,8 @@ def test_settings_hold_for_runs_and_for_those_of_their_data(tmp_path):
     assert guided.guidance.schedule.lambda0 == 0.95
     assert guided.data.run.gpus == 1
     assert {task.gpus for task in plan.campaign.tasks if task.arguments[0] == "train"} == {1}
+    with pytest.raises(ConfigurationError, match=r"seed=7 would give all runs the same seed: use --seeds"):
+        plan_reproduction("figure-4f", "paper", tmp_path, settings=["seed=7"])
     with pytest.raises(ConfigurationError, match=r"none of the variants has a place for 'guidance.schedul.alpha'"):
         plan_reproduction("figure-4f", "paper", tmp_path, settings=["guidance.schedul.alpha=1"])
 

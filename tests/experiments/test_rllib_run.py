@@ -172,10 +172,13 @@ def test_rows_of_a_guided_run_and_of_one_without_guidance(tmp_path):
     assert [event.step for event in events.Scalars("training/return_mean")] == [200]
 
 
-def test_lambda_is_that_of_the_iteration_where_sampling_goes_beyond_it(tmp_path):
-    """Three environments step together, and a step that begins an episode is none: batches become longer."""
-    rows = train(configured(environment=PPO["environment"] | {"n_envs": 3}, steps_per_iteration=201), tmp_path / "run")
-    assert rows[0].steps > 201
+@pytest.mark.parametrize(("n_envs", "steps", "limit", "longer"), [(3, 201, 60, True), (8, 16, 5, False)])
+def test_lambda_is_that_of_the_iteration_whether_or_not_sampling_goes_beyond_it(n_envs, steps, limit, longer, tmp_path):
+    """Environments step together, and a step that begins an episode is none: batches may become longer."""
+    values = with_parameters(PPO, minibatch_size=16)
+    environment = PPO["environment"] | {"n_envs": n_envs, "options": {"max_episode_steps": limit}}
+    rows = train(configured(values, environment=environment, steps_per_iteration=steps), tmp_path / "run")
+    assert (rows[-1].steps > 5 * steps) is longer
     assert all(row.return_mean == row.episode_length for row in rows)  # of episodes that go on into the next batch too
     assert [row.lambda_ for row in rows] == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0])
 

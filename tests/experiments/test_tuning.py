@@ -141,6 +141,18 @@ def test_a_run_that_diverges_is_a_failed_trial(base, tmp_path):
     assert study.tasks(1) == []
 
 
+def test_a_return_that_is_no_number_fails_a_trial_before_it_can_be_pruned(base, tmp_path):
+    """SBX goes on with weights that are no numbers, where Stable-Baselines3 stops."""
+    values = base.model_dump(mode="json") | {"iterations": 8}
+    values["algorithm"] |= {"name": "sbx.SAC"}
+    grid = {"algorithm.parameters.learning_rate": [1e30]}
+    study = begin(tmp_path, RunConfig.model_validate(values), grid, trials=1, pruning=True)
+    assert run_trial(study, 0) is Outcome.failed
+    assert "its AUC is nan after iteration" in study.trials[0].user_attrs["reason"]
+    assert write_results(study) == []
+    assert not (study.run_folder(0) / "replay").exists()
+
+
 def test_results_and_what_the_second_stage_takes_from_the_first(base, small, tmp_path):
     study = begin(tmp_path / "base", base, {"gamma": [0.9, 0.95]}, trials=0)
     scores = {0.9: (-100.0, -400.0), 0.95: (-300.0, -180.0)}  # the best mean is not the best trial's
@@ -286,6 +298,20 @@ def test_a_grid_file_that_is_none(tmp_path, text, message):
         read_grid(str(tmp_path / "grid.yaml"), Stage.base)
 
 
+def test_grids_of_rllibs_algorithms():
+    config = load_config("procgen/ppo")
+    check_grid({"algorithm.parameters.use_critic": [True, False]}, config)
+    with pytest.raises(TuningError, match=r"rllib.PPO has no parameter 'use_critc'; did you mean 'use_critic'"):
+        check_grid({"algorithm.parameters.use_critc": [True]}, config)
+
+
+def test_a_preset_alone():
+    assert find_source("hopper", Stage.base) == "hopper/sac"
+    assert find_source("procgen", Stage.base) == "procgen/ppo"
+    with pytest.raises(TuningError, match=r"which guidance to tune: name a variant, such as procgen/ppo-hurl$"):
+        find_source("procgen", Stage.guidance)
+
+
 def test_what_can_not_be_tuned(base, small, tmp_path):
     with pytest.raises(TuningError, match=r"no grid 'mujocco'; did you mean 'mujoco'"):
         read_grid("mujocco", Stage.base)
@@ -317,11 +343,18 @@ def test_a_folder_of_another_study_is_refused(base, tmp_path):
         settings.check_same(tmp_path, **same | {"config": base.model_copy(update={"gamma": 0.5, "seed": 1})})
 
 
-def test_two_trials_at_once_killed_and_carried_on(base, tmp_path):
-    """The whole command: kill -9 all its processes in the middle, repeat it, and the runs are as if left alone."""
-    (tmp_path / "run.yaml").write_text(base.model_copy(update={"iterations": 40}).to_yaml())
-    (tmp_path / "grid.yaml").write_text("base: {gamma: [0.9, 0.95, 0.99]}")
-    command = [HURL, "tune", "run.yaml", "--stage=base", "--grid=grid.yaml", "--trials=2", "--jobs=2", "--out=here"]
+def test_two_trials_at_once_killed_and_carried_on(small, tmp_path, monkeypatch):
+    """The whole command: kill -9 all its processes in the middle, repeat it, and the runs are as if left alone.
+
+    The heuristic is in a module beside the file, which is not where the command is given.
+    """
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "leaning.py").write_text("def h(observations):\n    return 9 * observations[:, 0]\n")
+    small["guidance"]["heuristic"] = "leaning:h"
+    (mine / "run.yaml").write_text(yaml.safe_dump(small | {"iterations": 40}))
+    (tmp_path / "grid.yaml").write_text("guidance: {guidance.schedule.lambda0: [0.5, 0.7, 0.9]}")
+    command = [HURL, "tune", "mine/run.yaml", "--stage=guidance", "--grid=grid.yaml", "--trials=2", "--out=here"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
     study = Study(tmp_path / "here")
     metrics = [study.run_folder(number) / "metrics.csv" for number in range(2)]
@@ -339,5 +372,6 @@ def test_two_trials_at_once_killed_and_carried_on(base, tmp_path):
     assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE"]
     assert "2/2 trials" in result.stdout
     assert load_config(str(tmp_path / "here" / "best.yaml")).iterations == 40
+    monkeypatch.syspath_prepend(mine)
     train(study.config_of(0), tmp_path / "alone")
     assert repeating(metrics[0]) == repeating(tmp_path / "alone" / "metrics.csv")

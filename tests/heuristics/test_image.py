@@ -209,10 +209,15 @@ def test_vectors_and_images_are_for_other_heuristics():
         MonteCarloHeuristic.fit(bright_episodes(5), gamma=0.9)
 
 
-@pytest.mark.parametrize("name", ["epochs", "batch_size", "learning_rate"])
-def test_options_that_make_no_sense(name):
-    with pytest.raises(ValueError, match=f"{name} must be greater than 0, got 0"):
-        ImageMonteCarloHeuristic.fit(bright_episodes(5), **{**QUICK, name: 0})
+@pytest.mark.parametrize(("name", "value"), [("epochs", 1.5), ("batch_size", 0), ("learning_rate", 0.0)])
+def test_options_that_make_no_sense(name, value):
+    with pytest.raises(HeuristicError, match=f"{name} must be a .*number greater than 0, got {value}"):
+        ImageMonteCarloHeuristic.fit(bright_episodes(5), **{**QUICK, name: value})
+
+
+def test_a_fit_that_diverges_says_so():
+    with pytest.raises(HeuristicError, match="fitting diverged in epoch 1, the loss is nan: lower the learning rate"):
+        ImageMonteCarloHeuristic.fit(bright_episodes(30), **{**QUICK, "learning_rate": 1e30})
 
 
 def test_an_agent_that_sees_channels_first_is_guided_by_images_with_channels_last():
