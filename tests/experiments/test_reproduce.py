@@ -8,6 +8,7 @@ import pytest
 
 from hurl.envs import PROCGEN_GAMES, procgen_id
 from hurl.experiments.config import ConfigurationError, load_config
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.reproduce import figure_names, plan_reproduction
 
 DENSE = ["bc", "sac", "sac-bc", "hurl-zero", "hurl-mc", "pbrs"]
@@ -146,6 +147,15 @@ def test_the_whole_figure_at_a_tiny_scale(tmp_path):
         "2f Hopper, constant λ": ["0.9", "1"],
     }
     assert (tmp_path / "report" / "returns.png").is_file()
+
+
+def test_a_game_of_procgen_at_a_tiny_scale(tmp_path):
+    done = _hurl("reproduce", "figure-4", "--games", "bossfight", "--scale", "tiny", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "4b BossFight" in done.stdout
+    (row, *_) = reversed(RunFolder(tmp_path / "procgen-bossfight" / "ppo-hurl" / "seed-0").read_metrics())
+    assert (row.iteration, row.lambda_) == (3, 1.0)
+    assert row.h_min < row.h_mean < row.h_max
 
 
 def test_the_cost_counts_what_runs_share_once(tmp_path):
