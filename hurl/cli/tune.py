@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,16 +12,15 @@ from rich.table import Table
 from hurl.cli.app import Debug, Settings, app, console, interruptible
 from hurl.cli.progress import CampaignTable, LiveTable
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
-from hurl.experiments.campaign import plan_preparation
+from hurl.experiments.campaign import Campaign
 from hurl.experiments.config import RunConfig, load_config
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.process import prepare_process
-from hurl.experiments.tasks import State, Task, run_tasks
-from hurl.files import write_whole
+from hurl.experiments.tasks import State, run_tasks
 from hurl.names import is_yaml, look_beside
 
 if TYPE_CHECKING:
-    from hurl.experiments.tuning import Grid, Stage, Study, Timing
+    from hurl.experiments.tuning import Stage, Study
 
 BEST = 10
 
@@ -78,7 +76,18 @@ def tune(
     wanted = trials or tuning.TRIALS[chosen]
     prepare_process(config.threads)
     with interruptible():
-        study = _set_up(folder, source, chosen, config, values, wanted, at_a_time, budget)
+        study = tuning.set_up(
+            folder,
+            source,
+            chosen,
+            config,
+            values,
+            trials=wanted,
+            jobs=at_a_time,
+            budget=budget,
+            prepare=_prepare,
+            wait=console.status,
+        )
         _print_plan(study, at_a_time)
         _run(study, study.settings.scale.trials if budget is not None else wanted, at_a_time, ray)
 
@@ -115,79 +124,11 @@ def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> 
     return with_values(config, best.values)
 
 
-def _set_up(
-    folder: Path,
-    source: str,
-    stage: Stage,
-    config: RunConfig,
-    grid: Grid,
-    trials: int,
-    jobs: int,
-    budget: float | None,
-) -> Study:
-    """Return the study in a folder, begun where there is none."""
-    from hurl.experiments.tuning import Scale, Study, StudyConfig, check_grid, plan_scale, setting_up
-
-    if not Study(folder).exists:
-        check_grid(grid, config)
-    with setting_up(folder, lambda: console.print(f"waiting for the process that sets {folder} up")) as study:
-        if study.exists:
-            study.settings.check_same(folder, stage=stage, grid=grid, budget=budget, config=config)
-            scale = study.settings.scale
-            if budget is None and trials > scale.trials:
-                more = Scale(trials, scale.iterations, scale.pruning)
-                study.write(study.settings.model_copy(update={"scale": more}))
-        else:
-            prepared = _prepare(config, folder)
-            timing = _measure(prepared, folder, jobs)
-            scale = plan_scale(trials, config.iterations, timing, jobs, budget)
-            file = str(Path(source).resolve()) if is_yaml(source) else source
-            study.write(
-                StudyConfig(
-                    stage=stage,
-                    source=file,
-                    grid=grid,
-                    budget=budget,
-                    config=config,
-                    prepared=prepared,
-                    scale=scale,
-                    timing=timing,
-                )
-            )
-        study.add_trials()
-    return study
-
-
-def _prepare(config: RunConfig, folder: Path) -> RunConfig:
-    """Make data and heuristic, once for all trials; return the configuration with their paths."""
-    if not config.needs_data:
-        return config
-    plan, prepared = plan_preparation(config, folder)
+def _prepare(plan: Campaign) -> None:
+    """Make data and heuristic."""
     console.print("First what all trials are made from:")
     with CampaignTable(plan) as steps:
         run_tasks(plan.tasks, 1, steps.show)
-    return prepared
-
-
-def _measure(config: RunConfig, folder: Path, jobs: int) -> Timing:
-    """Return what a trial takes, by short runs side by side; what is wrong with all trials is found here, too."""
-    from hurl.experiments.tuning import Timing, timing_config
-
-    short = folder / "timing"
-    shutil.rmtree(short, ignore_errors=True)  # half of a run says nothing of a whole one
-    short.mkdir()
-    write_whole(short / "run.yaml", timing_config(config).to_yaml().encode())
-    runs = [short / str(number) for number in range(jobs)]
-    tasks = [
-        Task(f"short run {run.name}", ("train", str(short / "run.yaml"), "--out", str(run)), short / f"{run.name}.log")
-        for run in runs
-    ]
-    started = time.perf_counter()
-    with console.status("timing short runs"):
-        run_tasks(tasks, jobs)
-    timing = Timing.of_runs([RunFolder(run).read_metrics() for run in runs], time.perf_counter() - started)
-    shutil.rmtree(short)
-    return timing
 
 
 def _print_plan(study: Study, jobs: int) -> None:

@@ -25,7 +25,6 @@ from hurl.experiments.tuning import (
     StudyConfig,
     Timing,
     TuningError,
-    _begin,
     best_values,
     check_grid,
     check_stage,
@@ -37,6 +36,7 @@ from hurl.experiments.tuning import (
     setting_up,
     write_results,
 )
+from hurl.experiments.tuning.trials import _begin
 from hurl.files import lock_file
 from tests.experiments.conftest import repeating
 

@@ -1,0 +1,102 @@
+"""How a study begins: what all trials are made from is made, short runs are timed, trials are drawn."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from hurl.experiments.campaign import Campaign, plan_preparation
+from hurl.experiments.config import RunConfig
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.tasks import Task, run_tasks
+from hurl.experiments.tuning.grid import Grid, Stage, check_grid
+from hurl.experiments.tuning.scale import Scale, Timing, plan_scale
+from hurl.experiments.tuning.study import Study, StudyConfig, setting_up
+from hurl.files import write_whole
+from hurl.names import is_yaml
+
+__all__ = ["set_up"]
+
+TIMING_ITERATIONS = 2
+
+
+def set_up(
+    folder: Path,
+    source: str,
+    stage: Stage,
+    config: RunConfig,
+    grid: Grid,
+    *,
+    trials: int,
+    jobs: int = 1,
+    budget: float | None = None,
+    prepare: Callable[[Campaign], None] = lambda campaign: run_tasks(campaign.tasks, 1),
+    wait: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> Study:
+    """Return the study in a folder, begun where there is none.
+
+    :param source: the preset variant or YAML file that it is of
+    :param trials: how many there are to be; fewer where a budget is short
+    :param jobs: how many will run at a time
+    :param budget: in hours
+    :param prepare: runs the steps that make data and heuristic
+    :param wait: entered with a sentence while something takes its time
+    """
+    if not Study(folder).exists:
+        check_grid(grid, config)
+    with setting_up(folder, wait) as study:
+        if study.exists:
+            study.settings.check_same(folder, stage=stage, grid=grid, budget=budget, config=config)
+            scale = study.settings.scale
+            if budget is None and trials > scale.trials:
+                more = Scale(trials, scale.iterations, scale.pruning)
+                study.write(study.settings.model_copy(update={"scale": more}))
+        else:
+            prepared = _prepare(config, folder, prepare)
+            with wait("timing short runs"):
+                timing = _measure(prepared, folder, jobs)
+            study.write(
+                StudyConfig(
+                    stage=stage,
+                    source=str(Path(source).resolve()) if is_yaml(source) else source,
+                    grid=grid,
+                    budget=budget,
+                    config=config,
+                    prepared=prepared,
+                    scale=plan_scale(trials, config.iterations, timing, jobs, budget),
+                    timing=timing,
+                )
+            )
+        study.add_trials()
+    return study
+
+
+def _prepare(config: RunConfig, folder: Path, prepare: Callable[[Campaign], None]) -> RunConfig:
+    """Make data and heuristic, once for all trials; return the configuration with their paths."""
+    if not config.needs_data:
+        return config
+    plan, prepared = plan_preparation(config, folder)
+    prepare(plan)
+    return prepared
+
+
+def _measure(config: RunConfig, folder: Path, jobs: int) -> Timing:
+    """Return what a trial takes, by short runs side by side; what is wrong with all trials is found here, too."""
+    short = folder / "timing"
+    shutil.rmtree(short, ignore_errors=True)  # half of a run says nothing of a whole one
+    short.mkdir()
+    first = config.model_copy(update={"iterations": min(config.iterations, TIMING_ITERATIONS)})
+    write_whole(short / "run.yaml", first.to_yaml().encode())
+    runs = [short / str(number) for number in range(jobs)]
+    tasks = [
+        Task(f"short run {run.name}", ("train", str(short / "run.yaml"), "--out", str(run)), short / f"{run.name}.log")
+        for run in runs
+    ]
+    started = time.perf_counter()
+    run_tasks(tasks, jobs)
+    timing = Timing.of_runs([RunFolder(run).read_metrics() for run in runs], time.perf_counter() - started)
+    shutil.rmtree(short)
+    return timing

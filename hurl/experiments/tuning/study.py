@@ -1,0 +1,221 @@
+"""The folder of a study: what determines it, its trials, and who may write to it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from hurl.experiments.config import ConfigurationError, RunConfig, parse_yaml
+from hurl.experiments.tasks import Task
+from hurl.experiments.tuning.grid import Grid, Stage, TuningError, with_values
+from hurl.experiments.tuning.scale import STARTUP_TRIALS, Scale, Timing
+from hurl.files import lock_file, write_whole
+
+__all__ = ["OUTCOMES", "STUDY_NAME", "Outcome", "Study", "StudyConfig", "TrialState", "setting_up", "trial_seed"]
+
+TrialState = optuna.trial.TrialState
+
+STUDY_NAME = "hurl"
+
+
+class StudyConfig(BaseModel):
+    """All that determines a study, and what it is expected to take.
+
+    :param source: the preset variant or YAML file that it is of
+    :param config: of the best trial but for the grid's keys; its seed is the study's
+    :param prepared: the same with the paths of data and heuristic, from which each trial is made
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stage: Stage
+    source: str
+    grid: Grid
+    budget: float | None = None
+    config: RunConfig
+    prepared: RunConfig
+    scale: Scale
+    timing: Timing
+
+    def check_same(self, folder: Path, **wanted: Any) -> None:
+        """Refuse to go on with a study of other values than the wanted ones."""
+        different = [key for key, value in wanted.items() if getattr(self, key) != value]
+        if "config" in different:
+            ours, theirs = self.config.model_dump(), wanted["config"].model_dump()
+            different.remove("config")
+            different += [key for key in ours if ours[key] != theirs[key]]
+        if different:
+            raise TuningError(
+                f"{folder} holds another study (it differs in {', '.join(different)}): choose another --out, "
+                "or remove that folder"
+            )
+
+
+class Outcome(StrEnum):
+    """What became of a trial."""
+
+    complete = "complete"
+    pruned = "pruned"
+    failed = "failed"
+    elsewhere = "elsewhere"
+
+
+OUTCOMES = {
+    TrialState.COMPLETE: Outcome.complete,
+    TrialState.PRUNED: Outcome.pruned,
+    TrialState.FAIL: Outcome.failed,
+}
+
+
+class Study:
+    """The folder of a study.
+
+    :param folder: made by `setting_up`
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.file = folder / "study.yaml"
+        self.journal = folder / "journal.log"
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    @property
+    def exists(self) -> bool:
+        """Whether it was begun before."""
+        return self.file.exists()
+
+    @cached_property
+    def settings(self) -> StudyConfig:
+        """What determines it."""
+        if not self.exists:
+            raise TuningError(f"{self.folder} holds no study, it has no {self.file.name}: begin one with `hurl tune`")
+        try:
+            return StudyConfig.model_validate(parse_yaml(self.file.read_text("utf-8"), str(self.file)))
+        except (ValidationError, ConfigurationError, UnicodeDecodeError):
+            raise TuningError(f"{self.file} is damaged: remove {self.folder}, or choose another --out") from None
+
+    def write(self, settings: StudyConfig) -> None:
+        """Write down what determines it."""
+        text = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        write_whole(self.file, text.encode())
+        self.__dict__.pop("settings", None)
+
+    def add_trials(self) -> None:
+        """Draw configurations from the grid, as many as are missing.
+
+        They are drawn uniformly and independently, as in the paper, so that one may come twice: with another seed.
+        Trial k is the same whoever runs it, and however many there are.
+        """
+        distributions = {
+            key: optuna.distributions.CategoricalDistribution(choices) for key, choices in self.settings.grid.items()
+        }
+        draws = optuna.create_study(sampler=optuna.samplers.RandomSampler(self.settings.config.seed))
+        drawn = [draws.ask(distributions).params for _ in range(self.settings.scale.trials)]
+        for values in drawn[len(self.trials) :]:
+            self.optuna.add_trial(
+                optuna.trial.create_trial(state=TrialState.WAITING, params=values, distributions=distributions)
+            )
+
+    @cached_property
+    def storage(self) -> Any:
+        """Optuna's journal, whose lock holds over a shared folder too."""
+        _check_last_line(self.journal)
+        backend = optuna.storages.journal
+        lock = backend.JournalFileOpenLock(str(self.journal))
+        try:
+            return optuna.storages.JournalStorage(backend.JournalFileBackend(str(self.journal), lock))
+        except (ValueError, KeyError, TypeError, AssertionError):
+            raise _damaged(self.journal) from None
+
+    @cached_property
+    def optuna(self) -> Any:
+        """The study as Optuna sees it."""
+        scale = self.settings.scale
+        pruner = optuna.pruners.MedianPruner(STARTUP_TRIALS, scale.pruning_starts)
+        return optuna.create_study(
+            storage=self.storage,
+            study_name=STUDY_NAME,
+            direction="maximize",
+            load_if_exists=True,
+            pruner=pruner if scale.pruning else optuna.pruners.NopPruner(),
+        )
+
+    @property
+    def trials(self) -> list[Any]:
+        """All trials, as Optuna knows them now."""
+        trials: list[Any] = self.optuna.get_trials(deepcopy=False)
+        return trials
+
+    def run_folder(self, number: int) -> Path:
+        """Return the folder of a trial's run."""
+        return self.folder / "trials" / f"{number:04d}"
+
+    def config_of(self, number: int) -> RunConfig:
+        """Return the configuration of a trial, with a seed of its own."""
+        own = {"iterations": self.settings.scale.iterations, "seed": trial_seed(self.settings.config.seed, number)}
+        return with_values(self.settings.prepared, self.trials[number].params | own)
+
+    def tasks(self, trials: int) -> list[Task]:
+        """Return a command for each of the first so many trials that is not finished; those begun before come first."""
+        unfinished = [trial for trial in self.trials[:trials] if not trial.state.is_finished()]
+        process = os.getpid()  # another one that helps has logs of its own
+        begun = sorted(unfinished, key=lambda trial: trial.state is TrialState.WAITING)
+        return [
+            Task(
+                f"trial {trial.number}",
+                ("tune-trial", str(self.folder.resolve()), str(trial.number)),
+                self.folder / "logs" / f"{trial.number:04d}-{process}.log",
+                cores=self.settings.config.cores,
+                gpus=self.settings.config.gpus,
+            )
+            for trial in begun
+        ]
+
+
+def _check_last_line(journal: Path) -> None:
+    """Refuse a journal that was cut in the middle of a line: what is added to it would be lost."""
+    for _ in range(5):  # another process may be writing the line
+        content = journal.read_bytes() if journal.exists() else b""
+        if not content or content.endswith(b"\n"):
+            return
+        time.sleep(0.2)
+    raise _damaged(journal)
+
+
+def _damaged(journal: Path) -> TuningError:
+    return TuningError(
+        f"{journal} is damaged: remove it and repeat the command; finished runs are found again in the trials' folders"
+    )
+
+
+def trial_seed(seed: int, number: int) -> int:
+    """Return the seed of a trial, from that of the study."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0] >> 1)
+
+
+@contextmanager
+def setting_up(folder: Path, wait: Callable[[str], AbstractContextManager[object]] = nullcontext) -> Iterator[Study]:
+    """Take a study's folder for setting it up, so that of several processes one does it and the others find it done.
+
+    :param wait: entered with a sentence while another process has it
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "lock").exists() and any(folder.iterdir()):
+        raise TuningError(f"{folder} holds other things than a study: choose another --out")
+    with (folder / "lock").open("w") as lock:
+        if not lock_file(lock):
+            with wait(f"waiting for the process that sets {folder} up"):
+                while not lock_file(lock):
+                    time.sleep(0.5)
+        yield Study(folder)
