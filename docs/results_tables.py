@@ -1,4 +1,4 @@
-"""The tables and pictures of results.md, from the runs in `results/`.
+"""The figures of results.md as tables, and its pictures, from the runs in `results/`.
 
     python docs/results_tables.py --copy campaigns    # take over what is small of a campaign's runs, first
     python docs/results_tables.py                     # tables on standard output, the picture into docs/results
@@ -16,20 +16,24 @@ import numpy as np
 
 from hurl.experiments.folder import RunFolder
 from hurl.files import write_whole
-from hurl.reports import Environment, collect_panels, compute_report
+from hurl.reports import Collection, Environment, collect_panels, compute_report
 from hurl.reports.pictures import write_pictures
 from hurl.reports.statistics import area, bootstrap, final_return
 from hurl.reports.tables import show
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PICTURES = ROOT / "results", ROOT / "docs" / "results"
-PANELS = {
-    "Sparse-Reacher": "sparse-reacher",
-    "Humanoid": "humanoid",
-    "Hopper": "hopper",
-    "Swimmer": "swimmer",
-    "HalfCheetah": "halfcheetah",
-    "Hopper, constant λ": "hopper-lambda",
+# The panels of each picture, and the folders of their runs.
+PICTURES_OF = {
+    "returns": {
+        "Sparse-Reacher": "sparse-reacher",
+        "Humanoid": "humanoid",
+        "Hopper": "hopper",
+        "Swimmer": "swimmer",
+        "HalfCheetah": "halfcheetah",
+        "Hopper, constant λ": "hopper-lambda",
+    },
+    "procgen": {"BossFight": "procgen-bossfight", "StarPilot": "procgen-starpilot"},
 }
 # The authors' AUC of HuRL-MC over that of HuRL-zero, which is SAC with BC but for a short dip of λ.
 AUTHORS = {"Hopper": 1.40, "Humanoid": 1.38, "Swimmer": 1.24, "HalfCheetah": 1.10}
@@ -38,7 +42,7 @@ KEPT = ("config.yaml", "metrics.csv", "versions.json")
 
 def copy_runs(campaign: Path) -> None:
     """Copy configuration, metrics and versions of finished runs; paths in them become relative to the campaign."""
-    for preset in PANELS.values():
+    for preset in (preset for panels in PICTURES_OF.values() for preset in panels.values()):
         for folder in sorted((campaign / preset).glob("*/seed-*")):
             run = RunFolder(folder)
             rows = run.read_metrics()
@@ -66,7 +70,8 @@ def tables(environment: Environment) -> str:
             [area(run, variant.iterations) for run in variant.finished],
             [final_return(run) for run in variant.finished],
         ]
-        cells = [show(bootstrap(lambda x: x, np.array(values)), ",.0f") for values in figures]
+        digits = ",.0f" if np.max(np.abs(figures)) > 100 else ".2f"
+        cells = [show(bootstrap(lambda x: x, np.array(values)), digits) for values in figures]
         lines.append(f"| {variant.name} | {len(variant.finished)} | {variant.iterations} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -85,6 +90,19 @@ def ratios(environments: dict[str, Environment]) -> str:
     return "\n".join(lines)
 
 
+def report_on(collection: Collection, picture: str) -> None:
+    """Print the tables of some panels, and draw their picture."""
+    environments = {environment.name: environment for environment in collection.environments}
+    if AUTHORS.keys() & environments.keys():
+        print(ratios(environments))
+    for environment in collection.environments:
+        print(f"\n{tables(environment)}")
+    with tempfile.TemporaryDirectory() as folder:
+        write_pictures(compute_report(collection), Path(folder))
+        PICTURES.mkdir(exist_ok=True)
+        write_whole(PICTURES / f"{picture}.png", (Path(folder) / "returns.png").read_bytes())
+
+
 def main() -> None:
     """Copy runs, or print tables and draw pictures."""
     parser = argparse.ArgumentParser(description="Tables and pictures of docs/results.md.")
@@ -93,16 +111,10 @@ def main() -> None:
     if campaign is not None:
         copy_runs(campaign)
         return
-    panels = {title: [RESULTS / preset] for title, preset in PANELS.items() if (RESULTS / preset).is_dir()}
-    collection = collect_panels(panels)
-    environments = {environment.name: environment for environment in collection.environments}
-    print(ratios(environments))
-    for environment in collection.environments:
-        print(f"\n{tables(environment)}")
-    with tempfile.TemporaryDirectory() as folder:
-        write_pictures(compute_report(collection), Path(folder))
-        PICTURES.mkdir(exist_ok=True)
-        write_whole(PICTURES / "returns.png", (Path(folder) / "returns.png").read_bytes())
+    for picture, presets in PICTURES_OF.items():
+        panels = {title: [RESULTS / preset] for title, preset in presets.items() if (RESULTS / preset).is_dir()}
+        if panels:
+            report_on(collect_panels(panels), picture)
 
 
 if __name__ == "__main__":
