@@ -107,11 +107,11 @@ def _draw_all_returns(report: Report, looks: dict[str, Look]) -> Figure:
     """Draw the curves of all environments side by side, each on axes of its own."""
     columns = min(3, len(report.sections))
     rows = -(-len(report.sections) // columns)
-    figure = Figure(figsize=(4.2 * columns, 3.4 * rows), layout="constrained")
+    figure = Figure(figsize=(4.2 * columns, 4.0 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flat
-    for axes, section in zip(panels, report.sections, strict=False):
+    for section, axes in zip(report.sections, panels, strict=False):
         _draw_section(axes, section, looks)
-        axes.legend(frameon=False, fontsize=7, loc="best")
+        axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4)
     for axes in panels:
         axes.set_axis_off()
     figure.suptitle("Return: median, 25th to 75th percentile; variant (seeds)", fontsize=10)
