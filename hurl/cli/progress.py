@@ -113,7 +113,7 @@ class CampaignTable(LiveTable):
         done = sum(state is State.done for state in states.values())
         table = Table(title=f"{done} of {len(tasks)} steps done", title_justify="left")
         for heading in ("step", "", "iteration", "return", "λ", "time left"):
-            table.add_column(heading, justify="left" if heading in ("step", "") else "right")
+            table.add_column(heading, justify="left" if heading in ("step", "") else "right", overflow="fold")
         if len(tasks) > MANY:
             tasks = tuple(task for task in tasks if states[task.name] in (State.running, State.failed))
         for task in tasks:

@@ -118,7 +118,7 @@ def _print_costs(costs: list[Cost], jobs: int | None) -> None:
     """Print what it costs, and how long it takes where so many run at a time."""
     table = Table(title="What it costs", title_justify="left")
     table.add_column("preset")
-    for heading in ("runs", "iterations", "seconds an iteration", "core-hours"):
+    for heading in ("runs", "iterations of all", "seconds an iteration", "core-hours"):
         table.add_column(heading, justify="right")
     for cost in costs:
         hours = cost.seconds / 3600
@@ -128,4 +128,4 @@ def _print_costs(costs: list[Cost], jobs: int | None) -> None:
     console.print(table)
     hours = sum(cost.seconds for cost in costs) / 3600
     duration = "" if jobs is None else f", about {hours / jobs:,.2f} hours with {jobs} at a time"
-    console.print(f"{hours:,.2f} core-hours in all{duration}.")
+    console.print(f"{hours:,.2f} core-hours in all, with data, heuristics and starting{duration}.")

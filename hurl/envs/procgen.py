@@ -80,7 +80,8 @@ def _load_qt(env_id: str) -> None:
     folder = next((folder for folder in folders if folder.is_dir()), None)
     if folder is None:
         raise ImportError(
-            f"{env_id} needs Qt 5's Core and Gui libraries, and there are none: pip install 'hurl[rllib]'"
+            f"{env_id} needs Qt 5's Core and Gui libraries, and there are none: "
+            "pip install --editable '.[rllib]' in the clone"
         )
     try:
         # What is loaded under a library's name is taken for it by those that are loaded later.

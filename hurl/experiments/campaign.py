@@ -242,6 +242,9 @@ def _as_options(settings: dict[str, Any]) -> list[str]:
 def _check_variants(preset: str, variants: Sequence[str]) -> None:
     known = [name.split("/") for name in preset_names()]
     presets = sorted({name for name, _ in known})
+    if preset in preset_names():
+        name, variant = preset.split("/")
+        raise ConfigurationError(f"{preset!r} is a variant: write {name} --variants {variant}")
     if preset not in presets:
         hint = nearest(preset, presets) or f"; there are {', '.join(presets)}"
         raise ConfigurationError(f"there is no preset {preset!r}{hint}")

@@ -50,7 +50,9 @@ def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True)
     try:
         imageio, *_ = (import_module(name) for name in ("imageio.v2", "imageio_ffmpeg", "pygame"))
     except ModuleNotFoundError as error:
-        raise ValueError(f"filming needs the extra 'video' ({error}): pip install '.[video]' in the clone") from None
+        raise ValueError(
+            f"filming needs the extra 'video' ({error}): pip install --editable '.[video]' in the clone"
+        ) from None
     config = config_of(checkpoint)
     environment = config.environment.model_copy(
         update={"options": config.environment.options | {"render_mode": "rgb_array"}, "backend": "gymnasium"}

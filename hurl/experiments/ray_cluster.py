@@ -73,7 +73,7 @@ def connected(address: str) -> Iterator[ModuleType]:
     try:
         import ray
     except ModuleNotFoundError:
-        raise ImportError("Ray is not installed: pip install 'hurl[rllib]'") from None
+        raise ImportError("Ray is not installed: pip install --editable '.[rllib]' in the clone") from None
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
         options |= {"num_cpus": cores_here(), "include_dashboard": False}

@@ -188,7 +188,9 @@ def _d3rlpy() -> Any:
         with contextlib.redirect_stderr(io.StringIO()):  # importing it says that Gym is no longer maintained
             import d3rlpy
     except ModuleNotFoundError as error:
-        raise ImportError(f"OfflineRLHeuristic needs d3rlpy ({error}): pip install 'hurl[offline]'") from error
+        raise ImportError(
+            f"OfflineRLHeuristic needs d3rlpy ({error}): pip install --editable '.[offline]' in the clone"
+        ) from error
     return d3rlpy
 
 

@@ -126,11 +126,12 @@ def curve_of(variant: Variant) -> Curve:
         return _padded([run.column_with_start(column) for run in runs], length)
 
     runs = variant.runs
-    guidance = np.nan if variant.is_cloning else 1.0  # a policy that never trains has no λ
     length = max(len(run.values) for run in runs)
     returns = over_seeds("return_mean")
+    iterations = _median(over_seeds("iteration"))
+    guidance = np.where(iterations > 0, 1.0, np.nan)  # a cloned policy that has not trained yet has no λ
     return Curve(
-        iterations=_median(over_seeds("iteration")),
+        iterations=iterations,
         steps=_median(over_seeds("steps")),
         seconds=_median(_padded([run.seconds for run in runs], length)),
         seeds=np.sum(~np.isnan(over_seeds("iteration")), axis=0).astype(np.float64),

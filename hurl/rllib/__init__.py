@@ -3,7 +3,9 @@
 try:
     import ray.rllib  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"hurl.rllib needs Ray with RLlib ({error}): pip install 'hurl[rllib]'") from error
+    raise ImportError(
+        f"hurl.rllib needs Ray with RLlib ({error}): pip install --editable '.[rllib]' in the clone"
+    ) from error
 
 from hurl.rllib.connector import ReshapeRewards
 from hurl.rllib.guided import guided

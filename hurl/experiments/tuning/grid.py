@@ -88,7 +88,7 @@ def read_grid(name: str, stage: Stage) -> Grid:
 def _grid_text(name: str) -> str:
     if is_yaml(name):
         if not Path(name).is_file():
-            raise TuningError(f"there is no grid file {name!r}")
+            raise TuningError(f"there is no grid file {name!r}: write one, or take --grid mujoco or procgen")
         return Path(name).read_text("utf-8")
     files = {file.name: file for file in resources.files("hurl.experiments").joinpath("grids").iterdir()}
     names = [file.removesuffix(".yaml") for file in sorted(files)]
