@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 __all__ = ["list_files", "pack", "read_chunks", "remove_others", "unpack"]
@@ -42,7 +42,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def pack(root: Path, names: Iterable[str], file: IO[bytes]) -> None:
     """Write some of a folder's files into a parcel."""
-    with tarfile.open(fileobj=file, mode="w") as archive:
+    with tarfile.open(fileobj=file, mode="w", dereference=True) as archive:
         for name in names:
             archive.add(root / name, arcname=name, recursive=False)
 
@@ -60,14 +60,25 @@ def unpack(file: IO[bytes], root: Path) -> None:
     aside = Path(tempfile.mkdtemp(prefix=".parcel-", dir=root))
     try:
         with tarfile.open(fileobj=file) as archive:
-            archive.extractall(aside, filter="data")
-        for path in aside.rglob("*"):
-            if path.is_file():
-                with path.open("rb") as written:
-                    os.fsync(written.fileno())
+            for member in archive:
+                _extract(archive, member, aside)
         _merge_children(aside, root)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    """Write a file of a parcel; what is no file, or would lie outside the folder, is refused."""
+    path = PurePosixPath(member.name)
+    content = archive.extractfile(member) if member.isreg() else None
+    if content is None or path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"a parcel holds {member.name!r}, which is no file in its folder")
+    target = folder / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with content, target.open("xb") as file:
+        shutil.copyfileobj(content, file)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _merge_children(source: Path, target: Path) -> None:

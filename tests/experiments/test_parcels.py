@@ -78,19 +78,27 @@ def test_files_that_are_gone_are_removed_at_their_places_only(folders):
     assert sorted(path.name for path in here.rglob("*")) == ["metrics", "metrics", "other", "run"]
 
 
-@pytest.mark.parametrize("name", ["../outside", "/tmp/hurl-outside"])
-def test_a_parcel_can_write_nowhere_else(folders, name):
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("../outside", tarfile.REGTYPE), ("/tmp/hurl-outside", tarfile.REGTYPE), ("link", tarfile.SYMTYPE)],
+)
+def test_a_parcel_can_write_nowhere_else(folders, name, kind):
     _, there = folders
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, "/etc/passwd"
     with io.BytesIO() as parcel:
         with tarfile.open(fileobj=parcel, mode="w") as archive:
-            member = tarfile.TarInfo(name)
-            member.size = 1
-            archive.addfile(member, io.BytesIO(b"x"))
-        if name.startswith("/"):
-            unpack(parcel, there)  # taken for a name inside
-            assert set(list_files(there, [there])) == {"tmp/hurl-outside"}
-        else:
-            with pytest.raises(tarfile.OutsideDestinationError):
-                unpack(parcel, there)
-            assert not (there.parent / "outside").exists()
-            assert list(there.iterdir()) == []
+            archive.addfile(member)
+        with pytest.raises(ValueError, match=f"a parcel holds '{name}', which is no file in its folder"):
+            unpack(parcel, there)
+    assert sorted(path.name for path in there.parent.rglob("*")) == ["here", "there"]
+
+
+def test_links_arrive_as_files(folders):
+    here, there = folders
+    write(here, run__first="content")
+    (here / "run" / "second").hardlink_to(here / "run" / "first")
+    (here / "run" / "third").symlink_to(here / "run" / "first")
+    send(here, list_files(here, [here / "run"]), there)
+    assert {file.read_text() for file in (there / "run").iterdir()} == {"content"}
+    assert not [file for file in (there / "run").iterdir() if file.is_symlink()]

@@ -107,7 +107,7 @@ def test_no_iterations_evaluate_the_cloned_policy_alone(warm, tmp_path):
     assert losses[-1] < losses[0]
     assert [path.name for path in checkpoint_paths(RunFolder(tmp_path / "run"))] == ["000000"]
     assert train(configure(warm | {"iterations": 0}), tmp_path / "run")[0].return_mean == rows[0].return_mean
-    seed = run_module._seed(configure(warm), run_module.EVALUATION, 0)
+    seed = run_module.derive_seed(configure(warm), run_module.EVALUATION, 0)
     returns = evaluate_checkpoint(find_checkpoint(tmp_path / "run"), episodes=2, seed=seed).returns
     assert returns.mean() == pytest.approx(rows[0].return_mean)
 
