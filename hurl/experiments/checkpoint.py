@@ -16,6 +16,7 @@ import json
 import random
 import shutil
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ __all__ = [
     "read_state",
     "remedy",
     "save_checkpoint",
+    "write_checkpoint",
 ]
 
 
@@ -58,23 +60,31 @@ def checkpoint_paths(folder: RunFolder) -> list[Path]:
 
 def save_checkpoint(folder: RunFolder, model: BaseAlgorithm, iteration: int) -> Path:
     """Write the checkpoint of an iteration; it appears whole or not at all."""
-    path = folder.checkpoints / f"{iteration:06d}"
+    state = {
+        "iteration": iteration,
+        "counters": _counters(model),
+        "guidance_steps": _guidance_steps(model),
+        "episodes": list(model.ep_info_buffer or []),
+        "random": _random_states(model),
+        "replay": _save_replay(folder, model, iteration),
+    }
+    return write_checkpoint(folder, state, _weights_name(model), _dump_weights(model))
+
+
+def write_checkpoint(folder: RunFolder, state: Mapping[str, Any], name: str, weights: bytes) -> Path:
+    """Write a checkpoint whose replay buffer is saved already.
+
+    :param state: what is not weights, as JSON has it, with its `iteration`
+    :param name: of the file of weights
+    """
+    path = folder.checkpoints / f"{state['iteration']:06d}"
     aside = folder.checkpoints / f".{path.name}.part"
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        weights = _dump_weights(model)
-        write_whole(aside / _weights_name(model), weights)
-        state = {
-            "iteration": iteration,
-            "counters": _counters(model),
-            "guidance_steps": _guidance_steps(model),
-            "episodes": list(model.ep_info_buffer or []),
-            "random": _random_states(model),
-            "replay": _save_replay(folder, model, iteration),
-            "files": {_weights_name(model): digest_of(weights)},
-        }
-        write_whole(aside / "state.json", json.dumps(state, default=np.generic.item).encode())
+        write_whole(aside / name, weights)
+        whole = {**state, "files": {name: digest_of(weights)}}
+        write_whole(aside / "state.json", json.dumps(whole, default=np.generic.item).encode())
         aside.replace(path)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

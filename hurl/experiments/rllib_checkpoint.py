@@ -11,8 +11,6 @@ and, for algorithms with a replay buffer, its episodes in `replay/000010.npz`.
 from __future__ import annotations
 
 import io
-import json
-import shutil
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,6 +34,7 @@ from hurl.experiments.checkpoint import (
     read_checked,
     read_state,
     remedy,
+    write_checkpoint,
 )
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.rllib_build import RLlibPolicy
@@ -66,26 +65,15 @@ class Progress:
 
 def save_checkpoint(folder: RunFolder, algorithm: Algorithm, progress: Progress) -> Path:
     """Write the checkpoint of an iteration; it appears whole or not at all."""
-    path = folder.checkpoints / f"{progress.iteration:06d}"
-    aside = folder.checkpoints / f".{path.name}.part"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
-        content = io.BytesIO()
-        torch.save(_learner_state(algorithm), content)
-        write_whole(aside / MODEL, content.getvalue())
-        state = {
-            "iteration": progress.iteration,
-            "counters": {"steps": progress.steps},
-            "episodes": {"returns": list(progress.returns), "lengths": list(progress.lengths)},
-            "replay": _save_replay(folder, algorithm, progress.iteration),
-            "files": {MODEL: digest_of(content.getvalue())},
-        }
-        write_whole(aside / "state.json", json.dumps(state).encode())
-        aside.replace(path)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return path
+    content = io.BytesIO()
+    torch.save(_learner_state(algorithm), content)
+    state = {
+        "iteration": progress.iteration,
+        "counters": {"steps": progress.steps},
+        "episodes": {"returns": list(progress.returns), "lengths": list(progress.lengths)},
+        "replay": _save_replay(folder, algorithm, progress.iteration),
+    }
+    return write_checkpoint(folder, state, MODEL, content.getvalue())
 
 
 def load_checkpoint(folder: RunFolder, algorithm: Algorithm, path: Path) -> Progress:
