@@ -14,6 +14,8 @@ from hurl import __version__
 
 __all__ = ["Debug", "app", "console", "interruptible", "report_error"]
 
+WIDTH_OF_FILES = 160  # columns of a table that goes to a file or a pipe, where nothing needs breaking
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -21,6 +23,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 console = Console()
+if not console.is_terminal:
+    console.width = WIDTH_OF_FILES
 
 Settings = Annotated[
     list[str] | None,
