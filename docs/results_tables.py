@@ -33,7 +33,6 @@ PICTURES_OF = {
         "HalfCheetah": "halfcheetah",
         "Hopper, constant λ": "hopper-lambda",
     },
-    "procgen": {"BossFight": "procgen-bossfight", "StarPilot": "procgen-starpilot"},
 }
 # The authors' AUC of HuRL-MC over that of HuRL-zero, which is SAC with BC but for a short dip of λ.
 AUTHORS = {"Hopper": 1.40, "Humanoid": 1.38, "Swimmer": 1.24, "HalfCheetah": 1.10}

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hurl import __version__
 
-__all__ = ["Debug", "app", "console", "interruptible", "report_error"]
+__all__ = ["Debug", "Settings", "app", "console", "interruptible", "report_error"]
 
 WIDTH_OF_FILES = 160  # columns of a table that goes to a file or a pipe, where nothing needs breaking
 

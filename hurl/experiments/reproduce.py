@@ -222,18 +222,22 @@ def plan_reproduction(
         raise ConfigurationError(f"there is no scale {scale!r}{hint}")
     chosen = Scale.model_validate(data["scales"][scale])
     panels = {name: panel.restricted_to(chosen.variants) for name, panel in panels.items()}
-    most = len(seeds) if seeds else chosen.seeds or max(panel.seeds for panel in panels.values())
+    seeds = seeds or range(chosen.seeds or max(panel.seeds for panel in panels.values()))
     papers = [panel.config(variant, 0) for panel in panels.values() for variant in panel.variants]
     check_settings(settings, [settings_with_a_place(config, settings) for config in papers])
     configs = [
         (panel.name, variant, chosen.apply(panel.config(variant, seed), steps, settings))
-        for seed in (seeds or range(most))
+        for seed in seeds
         for panel in panels.values()
         for variant in panel.variants
     ]
     campaign = plan_runs(configs, out)
-    trials = {panel.name: _plan_trial(panel, chosen, settings, out.resolve()) for panel in panels.values()}
-    return Reproduction(panels, configs, campaign, trials)
+    firsts = {values["preset"]: values for values in reversed(data["panels"].values())}
+    trials = {
+        preset: _plan_trial(Panel.model_validate(firsts[preset]), chosen, settings, out.resolve())
+        for preset in {panel.preset: None for panel in panels.values()}
+    }
+    return Reproduction(panels, configs, campaign, {panel.name: trials[panel.preset] for panel in panels.values()})
 
 
 def _choose_panels(figure: str, panels: dict[str, Any], games: Sequence[str] | None) -> dict[str, Panel]:
@@ -278,10 +282,8 @@ def _dotted(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return dotted
 
 
-def _plan_trial(panel: Panel, scale: Scale, settings: Sequence[str], out: Path) -> Trial:
+def _plan_trial(first: Panel, scale: Scale, settings: Sequence[str], out: Path) -> Trial:
     """Return a short run of the base algorithm, in the preset's first game: all cost the same, and it ends soon."""
-    panels = [Panel.model_validate(values) for values in _read()["panels"].values()]
-    first = next(other for other in panels if other.preset == panel.preset)
     config = scale.apply(first.config(first.variants[-1], 0), None, settings)
     plain = {"guidance": None, "warm_start": None, "data": None}
     config = config.model_copy(update=plain | {"iterations": TRIAL_ITERATIONS, "checkpoint_every": TRIAL_ITERATIONS})
