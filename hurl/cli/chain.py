@@ -38,6 +38,7 @@ def chain(
     for points in zip(*figure.curves.values(), strict=True):
         table.add_row(f"{points[0][0]:.1f}", *(f"{value:.4f}" for _, value in points))
     console.print(table)
+    console.print("The policies, in states 2 to 9 (left < and right >):")
     for name, policy in figure.policies.items():
         console.print(f"{name:>16}  {arrows(policy)}")
     console.print(f"Picture: [bold]{out / 'chain.png'}[/bold], numbers: {out / 'chain.json'}", soft_wrap=True)

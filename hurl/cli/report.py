@@ -92,7 +92,9 @@ def _print(title: str, table: TextTable, leave_out: set[str]) -> None:
     shown = Table(title=title, title_justify="left")
     columns = [index for index, heading in enumerate(table.headings) if heading not in leave_out]
     for index in columns:
-        shown.add_column(table.headings[index], justify="right" if index else "left", overflow="fold")
+        heading = table.headings[index]
+        longest_word = max(map(len, heading.split()))
+        shown.add_column(heading, justify="right" if index else "left", overflow="fold", min_width=longest_word)
     for row in table.rows:
         shown.add_row(*(row[index] for index in columns))
     console.print(shown)

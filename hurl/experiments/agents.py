@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from hurl.experiments.build import build_environment
-from hurl.experiments.checkpoint import load_weights
+from hurl.experiments.checkpoint import load_weights, read_state
 from hurl.experiments.evaluate import build_policy, config_of, find_checkpoint
 from hurl.guidance import HeuristicError
 from hurl.heuristics.value_function import ValueFunctionHeuristic, check_estimates_original
@@ -24,7 +23,7 @@ def value_function_of(path: Path) -> ValueFunctionHeuristic:
     env = build_environment(config, 1, config.seed)
     model = build_policy(config, env)
     load_weights(model, checkpoint)
-    state = json.loads((checkpoint / "state.json").read_bytes())
+    state = read_state(checkpoint)
     if state["iteration"] == 0:
         raise HeuristicError(f"the critic of {checkpoint} was never trained: name the run of an agent that learnt")
     if config.guidance is not None:

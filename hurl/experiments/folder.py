@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
@@ -77,7 +78,11 @@ class RunFolder:
 
     @contextmanager
     def open(self, config: RunConfig) -> Iterator[None]:
-        """Take the folder for a run of this configuration, making it where it is missing."""
+        """Take the folder for a run of this configuration, making it where it is missing.
+
+        A run that is refused, or fails, before it has a result leaves no folder where there was none.
+        """
+        is_new = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("w") as lock:
             _lock(lock, self.path)
@@ -91,7 +96,12 @@ class RunFolder:
                     self.inputs_file.unlink(missing_ok=True)  # of a run that was given up before it had a result
                 write_whole(self.path / "versions.json", json.dumps(package_versions(), indent=2).encode())
                 write_whole(self.config_file, text)
-            yield
+            try:
+                yield
+            except Exception:
+                if is_new and not self.metrics_file.exists() and not self.checkpoints.exists():
+                    shutil.rmtree(self.path)
+                raise
 
     def pin_input(self, name: str, digest: str) -> None:
         """Write down the hash of something that the run is made from; where there is one already, compare them.

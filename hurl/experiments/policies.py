@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
 from collections.abc import Callable, Sequence
 from copy import deepcopy
@@ -21,7 +20,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from hurl.data.collect import Progress, collect
 from hurl.data.rollout import Act, CollectionError, Policy
 from hurl.envs import EnvPoolVecEnv, make_env
-from hurl.experiments.checkpoint import checkpoint_paths, load_weights
+from hurl.experiments.checkpoint import checkpoint_paths, load_weights, read_state
 from hurl.experiments.config import EnvironmentConfig, RunConfig
 from hurl.experiments.evaluate import build_policy, config_of
 from hurl.experiments.folder import RunFolder
@@ -237,8 +236,7 @@ def _shared_model(
     def load(checkpoint: Path) -> None:
         load_weights(model, checkpoint)
         if hasattr(model, "exploration_rate"):
-            state = json.loads((checkpoint / "state.json").read_bytes())
-            model.exploration_rate = state["counters"]["exploration_rate"]
+            model.exploration_rate = read_state(checkpoint)["counters"]["exploration_rate"]
 
     return load, starter(model, deterministic)
 

@@ -45,7 +45,6 @@ def summary_table(section: Section) -> TextTable:
 
 def _summary_row(summary: Summary, baseline: str) -> list[str]:
     seeds = str(summary.seeds) + (f" of {summary.seeds + summary.unfinished}" if summary.unfinished else "")
-    reached = f" ({summary.reached} of {summary.seeds})" if summary.reached < summary.seeds else ""
     itself = summary.variant == baseline
     return [
         summary.variant,
@@ -53,10 +52,20 @@ def _summary_row(summary: Summary, baseline: str) -> list[str]:
         str(summary.iterations) + (f" of {summary.planned}" if summary.iterations < summary.planned else ""),
         show(summary.auc, _form(summary.auc)),
         show(summary.final, _form(summary.final)),
-        ("never" if summary.samples is None else f"{summary.samples:,.0f}") + reached,
+        _samples(summary),
         "baseline" if itself else show(summary.ratio, ".2f"),
         "baseline" if itself else show(summary.difference, f"+{_form(summary.difference)}"),
     ]
+
+
+def _samples(summary: Summary) -> str:
+    """Write after how many steps the median seed is at the threshold, and how many seeds ever are."""
+    if summary.reached == 0:
+        return "never"
+    reached = f"{summary.reached} of {summary.seeds}"
+    if summary.samples is None:
+        return f"{reached} seeds"
+    return f"{summary.samples:,.0f}" + (f" ({reached})" if summary.reached < summary.seeds else "")
 
 
 def _form(estimate: Estimate) -> str:

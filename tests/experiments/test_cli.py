@@ -84,6 +84,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(folder, words, message):
     errors = [line for line in result.stderr.splitlines() if line.startswith("error:")]
     assert len(errors) == 1
     assert "Traceback" not in result.stderr
+    assert not list(folder.glob("runs/run/*")), "a run that is refused leaves no folder"
 
 
 def test_debug_shows_the_traceback(folder):

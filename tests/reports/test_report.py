@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from hurl.cli import app
 from hurl.reports import ReportError, collect_runs, compute_report, write_report
+from hurl.reports.tables import summary_table
 
 from .conftest import WriteRun
 
@@ -94,6 +95,22 @@ def test_the_command_reports_the_rest_and_tells_what_it_left_out(runs: Path, tmp
     assert "is damaged in line 3" in page
     assert "steps to 35" in page
     assert "5 runs in 2 environments" in page
+
+
+def test_a_threshold_says_how_many_seeds_reach_it(write_run: WriteRun, tmp_path: Path) -> None:
+    for name, last in (
+        ("all", [9.0, 9.0, 9.0]),
+        ("most", [9.0, 9.0, 1.0]),
+        ("few", [9.0, 1.0, 1.0]),
+        ("none", [1.0] * 3),
+    ):
+        for seed, value in enumerate(last):
+            write_run(f"{name}/seed-{seed}", [1.0, value], seed=seed)
+    report = compute_report(collect_runs([tmp_path / "runs"]), thresholds={"Hopper-v4": 5.0})
+    table = summary_table(report.sections[0])
+    column = table.headings.index("steps to 5")
+    reached = {row[0]: row[column] for row in table.rows}
+    assert reached == {"all": "2,000", "most": "2,000 (2 of 3)", "few": "1 of 3 seeds", "none": "never"}
 
 
 def test_bad_thresholds_are_told(runs: Path, tmp_path: Path) -> None:
