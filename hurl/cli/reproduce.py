@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -84,15 +83,14 @@ def reproduce(
 
 def _report(plan: Reproduction, folder: Path) -> None:
     """Report on the runs that there are."""
-    from hurl.reports import ReportError, collect_panels, compute_report, write_report
+    from hurl.reports import collect_panels, compute_report, write_report
 
     panels: dict[str, list[Path]] = {}
     for name, panel in plan.panels.items():
         variants = [folder / panel.name / variant for variant in panel.variants]
-        found = {f"{name[-2:]} {panel.title}": [variant for variant in variants if variant.is_dir()]}
-        with suppress(ReportError):  # nothing of it was run yet
-            collect_panels(found)
-            panels |= found
+        begun = [variant for variant in variants if any(variant.glob("*/metrics.csv"))]
+        if begun:
+            panels[f"{name[-2:]} {panel.title}"] = begun
     if not panels:
         return
     with console.status("reporting"):

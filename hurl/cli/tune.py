@@ -88,8 +88,9 @@ def tune(
             prepare=_prepare,
             wait=console.status,
         )
-        _print_plan(study, at_a_time)
-        _run(study, study.settings.scale.trials if budget is not None else wanted, at_a_time, ray)
+        number = study.settings.scale.trials if budget is not None else wanted
+        _print_plan(study, number, at_a_time if ray is None else None)
+        _run(study, number, at_a_time, ray)
 
 
 def _stage(name: str) -> Stage:
@@ -131,12 +132,18 @@ def _prepare(plan: Campaign) -> None:
         run_tasks(plan.tasks, 1, steps.show)
 
 
-def _print_plan(study: Study, jobs: int) -> None:
+def _print_plan(study: Study, trials: int, jobs: int | None) -> None:
+    """Say what there is to do and how long it takes.
+
+    :param jobs: trials at a time; None where a cluster decides
+    """
     scale, timing = study.settings.scale, study.settings.timing
-    hours = scale.seconds(timing) / jobs / 3600
-    text = f"{scale.trials} trials of {scale.iterations} iterations, {jobs} at a time: about {_hours(hours)}"
+    share = trials / scale.trials / (jobs or 1) / 3600
+    side_by_side = "one after the other on a machine like this" if jobs is None else f"{jobs} at a time"
+    hours = _hours(scale.seconds(timing) * share)
+    text = f"{trials} trials of {scale.iterations} iterations, {side_by_side}: about {hours}"
     if scale.pruning:
-        most = scale.seconds(timing, at_most=True) / jobs / 3600
+        most = scale.seconds(timing, at_most=True) * share
         text += (
             f", at most {_hours(most)}; from iteration {scale.pruning_starts} on, a trial whose AUC is below the "
             "median of the finished ones is stopped"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from hurl.experiments.build import build_environment
@@ -20,16 +21,14 @@ def value_function_of(path: Path) -> ValueFunctionHeuristic:
     """
     checkpoint = find_checkpoint(path)
     config = config_of(checkpoint)
-    env = build_environment(config, 1, config.seed)
-    model = build_policy(config, env)
-    load_weights(model, checkpoint)
     state = read_state(checkpoint)
     if state["iteration"] == 0:
         raise HeuristicError(f"the critic of {checkpoint} was never trained: name the run of an agent that learnt")
     if config.guidance is not None:
         lambda_ = config.guidance.schedule.build(config.iterations)(state["iteration"])
         check_estimates_original(lambda_, config.guidance.shaping)
-    model.num_timesteps = state["counters"]["num_timesteps"]
-    heuristic = ValueFunctionHeuristic.from_agent(model)
-    env.close()
-    return heuristic
+    with closing(build_environment(config, 1, config.seed)) as env:
+        model = build_policy(config, env)
+        load_weights(model, checkpoint)
+        model.num_timesteps = state["counters"]["num_timesteps"]
+        return ValueFunctionHeuristic.from_agent(model)

@@ -5,7 +5,7 @@ campaign is a list of commands and what each of them needs. In the folder of a c
 
     PRESET/VARIANT/seed-0     the runs
     shared/behaviour/         the runs whose checkpoints are rolled out
-    shared/data/              Minari datasets, one for each seed
+    shared/data/              Minari datasets, one for each seed, or one for all where the preset says so
     shared/heuristics/        heuristics fitted to them
     configs/, logs/           the configuration of each run as it is trained, the output of each step
 """
@@ -37,6 +37,7 @@ __all__ = [
     "Campaign",
     "CampaignRun",
     "check_settings",
+    "data_of",
     "parse_seeds",
     "plan_campaign",
     "plan_preparation",
@@ -166,29 +167,32 @@ class _Planner:
             return config.model_copy(update={"data": None}), []
         values: dict[str, Any] = config.model_dump(mode="json")
         values["data"] = None
-        dataset, step = self._add_data(_in_the_environment_of(config, config.data), config.seed)
-        needs = [step]
+        data = data_of(config, config.data)
+        dataset, step = self._add_data(data)
+        needs = []
         if config.warm_start is not None and config.warm_start.dataset is None:
             values["warm_start"] |= {"dataset": dataset, "root": str(self.shared / "data")}
+            needs.append(step)
         fit = config.heuristic_to_fit
         if fit is not None:
-            folder, step = self._add_heuristic(dataset, fit, config)
+            folder, step = self._add_heuristic(dataset, fit, config.gamma, data.seed)
             values["guidance"]["heuristic"] = str(folder)
             needs.append(step)
         elif config.iterations == 0:
             values["guidance"] = None
         return RunConfig.model_validate(values), needs
 
-    def _add_data(self, data: DataConfig, seed: int) -> tuple[str, str]:
-        """Add the run that data is collected from, and the collection with a seed; return its id and the step."""
+    def _add_data(self, data: DataConfig) -> tuple[str, str]:
+        """Add the run that data is collected from, and the collection; return its id and the step."""
         name = f"{data.train.replace('/', '-')}-{_digest(data.run.model_dump(mode='json'))}"
         behaviour = self.shared / "behaviour" / name
         settings = _as_options({"iterations": data.iterations} | data.settings)
         arguments = ["train", data.train, *settings, "--out", str(behaviour)]
         run = data.run
         train = self._add(f"behaviour {name}", arguments, [], folder=behaviour, cores=run.cores, gpus=run.gpus)
-        dataset = f"{name}/{data.transitions}-seed-{seed}-v0"
-        arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--seed", str(seed), "--threads", "1"]
+        dataset = f"{name}/{data.transitions}-seed-{data.seed}-v0"
+        arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--seed", str(data.seed)]
+        arguments += ["--threads", "1"]
         step = self._add(
             f"data {dataset}",
             ["collect", str(behaviour), *arguments, "--transitions", str(data.transitions)],
@@ -197,15 +201,15 @@ class _Planner:
         )
         return dataset, step
 
-    def _add_heuristic(self, dataset: str, fit: FitConfig, config: RunConfig) -> tuple[Path, str]:
+    def _add_heuristic(self, dataset: str, fit: FitConfig, gamma: float, seed: int | None) -> tuple[Path, str]:
         """Add the fitting of a heuristic; return its folder, named by all that determines it, and the step."""
         from hurl.experiments.fitting import check_fit  # heavy, and only for this
 
         check_fit(fit.kind, fit.parameters)
-        key = _digest(dataset, fit.kind, fit.parameters, config.gamma)
-        folder = self.shared / "heuristics" / f"{fit.kind}-seed-{config.seed}-{key}"
-        settings = _as_options({"seed": config.seed} | fit.parameters)
-        arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--gamma", str(config.gamma)]
+        key = _digest(dataset, fit.kind, fit.parameters, gamma)
+        folder = self.shared / "heuristics" / f"{fit.kind}-seed-{seed}-{key}"
+        settings = _as_options({"seed": seed} | fit.parameters)
+        arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--gamma", str(gamma)]
         step = self._add(
             f"fit {folder.name}",
             ["fit", fit.kind, *arguments, *settings, "--threads", "1", "--out", str(folder)],
@@ -220,15 +224,16 @@ class _Planner:
         return name
 
 
-def _in_the_environment_of(config: RunConfig, data: DataConfig) -> DataConfig:
-    """Return how data is made where a run acts: what the run changes of the environment holds for its data too."""
+def data_of(config: RunConfig, data: DataConfig) -> DataConfig:
+    """Return how data is made for a run: where it acts, and with its seed unless the data has one of its own."""
     environment = load_config(data.train).environment
     changed = {
         f"environment.{key}": getattr(config.environment, key)
         for key in ("id", "backend", "options")
         if getattr(config.environment, key) != getattr(environment, key)
     }
-    return data.model_copy(update={"settings": changed | data.settings})
+    seed = config.seed if data.seed is None else data.seed
+    return data.model_copy(update={"settings": changed | data.settings, "seed": seed})
 
 
 def _digest(*values: Any) -> str:

@@ -162,6 +162,9 @@ class DataConfig(_Strict):
     iterations: int = Field(ge=1, description="how long that run is")
     transitions: int = Field(ge=1, description="transitions of each policy")
     settings: dict[str, Any] = Field({}, description="dotted keys of that run's configuration, set anew")
+    seed: int | None = Field(
+        None, ge=0, description="of the rollouts and of what is fitted to them; none means the run's own"
+    )
 
     @property
     def run(self) -> RunConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,9 @@ def find_checkpoint(path: Path) -> Path:
 def evaluate_checkpoint(checkpoint: Path, *, episodes: int, seed: int, deterministic: bool = True) -> Evaluation:
     """Roll a checkpoint's policy out for some episodes, side by side."""
     config = config_of(checkpoint)
-    env = build_environment(config, episodes, seed)
-    model = _load_policy(config, checkpoint, env, seed)
-    return evaluate(model, env, episodes, deterministic)
+    with closing(build_environment(config, episodes, seed)) as env:
+        model = _load_policy(config, checkpoint, env, seed)
+        return evaluate(model, env, episodes, deterministic)
 
 
 def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True) -> None:
@@ -57,8 +58,8 @@ def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True)
     environment = config.environment.model_copy(
         update={"options": config.environment.options | {"render_mode": "rgb_array"}, "backend": "gymnasium"}
     )
-    env = build_environment(config.model_copy(update={"environment": environment}), 1, seed)
-    frames = _frames(_load_policy(config, checkpoint, env, seed), env, deterministic)
+    with closing(build_environment(config.model_copy(update={"environment": environment}), 1, seed)) as env:
+        frames = _frames(_load_policy(config, checkpoint, env, seed), env, deterministic)
     file.parent.mkdir(parents=True, exist_ok=True)
     imageio.mimsave(file, frames, fps=FRAMES_PER_SECOND)
 

@@ -83,13 +83,13 @@ class RunFolder:
         A run that is refused, or fails, before it has a result leaves no folder where there was none.
         """
         is_new = not self.path.exists()
+        if not is_new and not self.config_file.exists() and any(map(_is_foreign, self.path.iterdir())):
+            raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("w") as lock:
+        with (self.path / "lock").open("a") as lock:
             _lock(lock, self.path)
             if self.metrics_file.exists() or self.checkpoints.exists():
                 _compare(self.read_config(), config, self.path)
-            elif not self.config_file.exists() and any(map(_is_foreign, self.path.iterdir())):
-                raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
             else:
                 text = config.to_yaml().encode()
                 if self.config_file.exists() and self.config_file.read_bytes() != text:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -277,17 +278,17 @@ def _checkpoint_policy(
 
 def _check_spaces(run: Path, trained: EnvironmentConfig, env: VecEnv, environment: EnvironmentConfig) -> None:
     """Refuse a run whose observations or actions are not those of the environments."""
-    own = make_env(trained.id, 1, backend=trained.backend, **trained.options)
+    with closing(make_env(trained.id, 1, backend=trained.backend, **trained.options)) as own:
+        spaces = own.observation_space, own.action_space
     for kind, theirs, ours in (
-        ("observations", own.observation_space, env.observation_space),
-        ("actions", own.action_space, env.action_space),
+        ("observations", spaces[0], env.observation_space),
+        ("actions", spaces[1], env.action_space),
     ):
         if theirs != ours:
             raise CollectionError(
                 f"{run} was trained in {_describe(trained)} with {kind} {theirs}, and {_describe(environment)} has "
                 f"{ours}: name an environment with the same spaces, or leave --env out"
             )
-    own.close()
 
 
 # Acting --------------------------------------------------------------------------------------------------------------

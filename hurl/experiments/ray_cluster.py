@@ -347,6 +347,7 @@ class _Dispatcher:
         self.flights[flight.runner.report.remote()] = flight
 
     def _retry(self, flight: _Flight, error: Exception) -> None:
+        self.ray.kill(flight.runner)  # which may live, out of reach, and would be in the way of the next
         self.states[flight.task.name] = State.waiting
         if flight.attempt < ATTEMPTS:
             self._submit(flight.task, flight.attempt + 1)

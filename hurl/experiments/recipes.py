@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hurl.experiments.config import ConfigurationError, RunConfig, as_overrides, load_config, preset_names
+from hurl.experiments.config import ConfigurationError, RunConfig, load_config, preset_names
 from hurl.experiments.folder import Row
 from hurl.names import nearest
 
@@ -41,10 +41,9 @@ def load_recipe(name: str, seed: int = 0) -> Recipe:
         hint = nearest(name, recipes) or f"; there are {', '.join(recipes)}"
         raise ConfigurationError(f"there is no recipe {name!r}{hint}")
     recipe = recipes[name]
-    settings = {"iterations": recipe.iterations, "seed": seed} | recipe.settings
-    config = load_config(recipe.train, as_overrides(settings))
+    seeded = recipe.model_copy(update={"settings": {"seed": seed} | recipe.settings})
     run = Path("runs") / "recipes" / name / f"seed-{seed}"
-    return Recipe(config, run, recipe.transitions, f"{name}/behaviour-v0")
+    return Recipe(seeded.run, run, recipe.transitions, f"{name}/behaviour-v0")
 
 
 def collect_recipe(

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hurl.experiments.campaign import Campaign, check_settings, plan_runs, settings_with_a_place
+from hurl.experiments.campaign import Campaign, check_settings, data_of, plan_runs, settings_with_a_place
 from hurl.experiments.config import (
     ConfigurationError,
     DataConfig,
@@ -91,7 +91,7 @@ class Reduction(_Data):
         """Return a smaller configuration, of the run and of that of its data.
 
         :param steps: environment steps of a run that trains, in place of the share
-        :param settings: `key=value` each, for the runs that have such a key
+        :param settings: `key=value` each, for the runs that have such a key; how data is made goes before them
         """
         settings = settings_with_a_place(config, settings)
         values = apply_settings(_change(config.model_dump(mode="json"), self.changes), settings)
@@ -101,8 +101,8 @@ class Reduction(_Data):
             iterations = ceil(steps / changed.steps_per_iteration)
         data = changed.data
         if data is not None:
-            more = _dotted(self.changes) | _dotted(apply_settings({}, settings))
-            data = data.model_copy(update={"settings": data.settings | more})
+            asked, changes = _dotted(apply_settings({}, settings)), _dotted(self.changes)
+            data = data.model_copy(update={"settings": asked | data.settings | changes})
         return changed.model_copy(update={"iterations": iterations, "data": data})
 
 
@@ -244,7 +244,9 @@ def _choose_panels(figure: str, panels: dict[str, Any], games: Sequence[str] | N
     """Return the panels of a figure, or the one that is named, those of some games alone."""
     chosen = {name: Panel.model_validate(values) for name, values in panels.items() if figure in (name, name[:-1])}
     if not chosen:
-        known = ["figure-1", *figure_names(), *(f"table-{number}" for number in range(1, 6))]
+        from hurl.experiments.paper_tables import TABLES  # heavy, and only for this
+
+        known = ["figure-1", *figure_names(), *TABLES]
         hint = nearest(figure, known) or f"; there are {', '.join(known)}"
         raise ConfigurationError(f"there is nothing called {figure!r} to reproduce{hint}")
     played = [panel.game for panel in chosen.values() if panel.game is not None]
@@ -309,11 +311,11 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed) -> dict[str, float]
     """Return what each step before a run takes, by what makes it the same step as another run's."""
     if config.data is None or not config.needs_data:
         return {}
-    data, fit = config.data.model_dump_json(), config.heuristic_to_fit
-    transitions = _transitions(config.data)
+    data, fit = data_of(config, config.data), config.heuristic_to_fit
+    collection, transitions = data.model_dump_json(), _transitions(data)
     steps = {
-        data: START_SECONDS + config.data.iterations * speed.iteration,
-        f"{data} {config.seed}": START_SECONDS + transitions * speed.step,
+        data.run.to_yaml(): START_SECONDS + data.iterations * speed.iteration,
+        collection: START_SECONDS + transitions * speed.step,
     }
     if fit is not None:
         passes = fit.parameters.get("epochs", FIT_EPOCHS) * transitions
@@ -321,7 +323,7 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed) -> dict[str, float]
             seconds = passes * speed.update / config.algorithm.parameters["num_epochs"]
         else:
             seconds = FIT_UPDATE * passes / FIT_BATCH * speed.update
-        steps[f"{data} {config.seed} {fit.model_dump_json()}"] = START_SECONDS + seconds
+        steps[f"{collection} {fit.model_dump_json()}"] = START_SECONDS + seconds
     return steps
 
 

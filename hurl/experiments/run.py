@@ -62,7 +62,7 @@ def train(
     with folder.open(config):
         checkpoints = checkpoint_paths(folder)
         if checkpoints and int(checkpoints[-1].name) >= config.iterations:
-            rows = folder.read_metrics()
+            rows = read_rows(config, folder, config.iterations)
             for row in rows:
                 report(row)
         elif config.algorithm.library == "rllib":

@@ -66,15 +66,17 @@ class ReshapeRewards(ConnectorV2):  # type: ignore[misc]
         terminated = np.zeros(sum(lengths), dtype=np.bool_)
         ends = np.cumsum(lengths) - 1
         terminated[ends] = [episode.is_terminated for episode in episodes]
-        before = [episode.get_observations(slice(0, n)) for episode, n in zip(episodes, lengths, strict=True)]
-        after = [episode.get_observations(slice(1, n + 1)) for episode, n in zip(episodes, lengths, strict=True)]
-        # HuRL asks for h(s') alone.
-        observations = _stack(after if self.guidance.shaping == "hurl" else before)
-        return self.guidance.arriving_terms(observations, _stack(after), terminated)
+        after = before = _observations(episodes, lengths, 1)
+        if self.guidance.shaping != "hurl":  # which asks for h(s') alone
+            before = _observations(episodes, lengths, 0)
+        return self.guidance.arriving_terms(before, after, terminated)
 
 
-def _stack(observations: Sequence[Any]) -> Observations:
-    """Return the observations of several episodes as one batch."""
+def _observations(episodes: Sequence[SingleAgentEpisode], lengths: Sequence[int], first: int) -> Observations:
+    """Return so many observations of each episode, from its first, second, … on, as one batch."""
+    observations: list[Any] = [
+        episode.get_observations(slice(first, first + n)) for episode, n in zip(episodes, lengths, strict=True)
+    ]
     if isinstance(observations[0], Mapping):
         return {key: np.concatenate([part[key] for part in observations]) for key in observations[0]}
     return np.concatenate(observations)

@@ -9,7 +9,7 @@ import pytest
 from hurl.envs import PROCGEN_GAMES, procgen_id
 from hurl.experiments.config import ConfigurationError, load_config
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.reproduce import figure_names, plan_reproduction
+from hurl.experiments.reproduce import Speed, Trial, figure_names, plan_reproduction
 
 DENSE = ["bc", "sac", "sac-bc", "hurl-zero", "hurl-mc", "pbrs"]
 
@@ -77,6 +77,16 @@ def test_some_games_for_so_many_steps(tmp_path):
     assert len(behaviours) == 2  # one for each game
 
 
+def test_runs_of_a_game_share_one_heuristic_and_are_sent_no_images(tmp_path):
+    plan = plan_reproduction("figure-4f", "tiny", tmp_path, seeds=range(5)).campaign
+    steps = [task.name.split()[0] for task in plan.tasks if not task.name.startswith("procgen")]
+    assert steps == ["behaviour", "data", "fit"]
+    guided = [task for task in plan.tasks if "ppo-hurl" in task.name]
+    assert len(guided) == 5
+    assert {len(task.needs) for task in guided} == {1}
+    assert {task.needs[0].split()[0] for task in guided} == {"fit"}
+
+
 def test_steps_are_counted_in_the_iterations_that_are_run(tmp_path):
     settings = ["steps_per_iteration=1024", "algorithm.parameters.train_batch_size_per_learner=1024"]
     plan = plan_reproduction("figure-4f", "overnight", tmp_path, seeds=[0], steps=5_000, settings=settings)
@@ -91,6 +101,10 @@ def test_settings_hold_for_runs_and_for_those_of_their_data(tmp_path):
     _, _, guided = plan.configs[1]
     assert guided.guidance.schedule.lambda0 == 0.95
     assert guided.data.run.gpus == 1
+    assert guided.data.policies == 16
+    (*_, (_, _, sparser)) = plan_reproduction("figure-4f", "paper", tmp_path, settings=["checkpoint_every=99"]).configs
+    assert sparser.checkpoint_every == 99
+    assert sparser.data.policies == 16, "how data is made goes before what is set"
     assert {task.gpus for task in plan.campaign.tasks if task.arguments[0] == "train"} == {1}
     with pytest.raises(ConfigurationError, match=r"seed=7 would give all runs the same seed: use --seeds"):
         plan_reproduction("figure-4f", "paper", tmp_path, settings=["seed=7"])
@@ -168,3 +182,11 @@ def test_the_cost_counts_what_runs_share_once(tmp_path):
     (twice,) = plan_reproduction("figure-2f", "tiny", tmp_path, seeds=[0, 1]).costs()
     behaviour = cost.seconds * 2 - twice.seconds  # the one step that seeds share
     assert behaviour == pytest.approx(8.0 + 4 * cost.speed.iteration)
+
+
+def test_the_cost_counts_what_is_made_for_each_game(tmp_path, monkeypatch):
+    monkeypatch.setattr(Trial, "speed", lambda trial: Speed(iteration=10.0, step=0.1, update=0.01))
+    one, other = plan_reproduction("figure-4", "tiny", tmp_path, games=["coinrun", "maze"]).costs()
+    assert one.seconds == pytest.approx(other.seconds)
+    training, collecting, fitting = 8.0 + 3 * 10.0, 8.0 + 200 * 0.1, 8.0 + 200 * 0.01 / 3
+    assert one.seconds == pytest.approx(2 * training + collecting + fitting)

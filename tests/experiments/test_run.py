@@ -185,6 +185,14 @@ def test_damaged_metrics_are_named_with_the_remedy(small, tmp_path):
         train(config.model_copy(update={"gamma": 0.5}), tmp_path)
 
 
+def test_a_finished_run_that_lost_a_row_is_not_taken_for_whole(small, tmp_path):
+    config = RunConfig.model_validate(small)
+    rows = train(config, tmp_path)
+    RunFolder(tmp_path).write_metrics(rows[:-1])
+    with pytest.raises(RunFolderError, match=rf"has {len(rows) - 1} of the {len(rows)} iterations"):
+        train(config, tmp_path)
+
+
 def test_diverged_weights_are_a_failure_of_the_run(small, tmp_path):
     small["algorithm"]["parameters"]["learning_rate"] = 1e30
     with pytest.raises(TrainingFailedError, match="training failed after iteration"):
@@ -213,6 +221,7 @@ def test_a_folder_of_another_configuration_is_refused(small, tmp_path):
     (tmp_path / "notes/diary.txt").write_text("mine")
     with pytest.raises(RunFolderError, match="holds other things than a run"):
         train(config, tmp_path / "notes")
+    assert [entry.name for entry in (tmp_path / "notes").iterdir()] == ["diary.txt"]
 
 
 def test_one_process_at_a_time(small, tmp_path):

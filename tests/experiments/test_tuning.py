@@ -162,6 +162,9 @@ def test_results_and_what_the_second_stage_takes_from_the_first(base, small, tmp
             study.optuna.add_trial(
                 optuna.trial.create_trial(value=score, params={"gamma": gamma}, distributions=distribution)
             )
+    damaged = RunFolder(study.run_folder(0)).metrics_file
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("iteration,steps\n1,20")  # which does not hide the other trials
     ranked = write_results(study)
     assert [(found.values["gamma"], found.score) for found in ranked] == [(0.95, -240.0), (0.9, -250.0)]
     best = load_config(str(tmp_path / "base" / "best.yaml"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hurl.experiments.folder import RunFolder
+from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.tuning.grid import Scalar, Stage, TuningError, with_values
 from hurl.experiments.tuning.study import OUTCOMES, Study, TrialState, trial_seed
 from hurl.files import write_whole
@@ -25,9 +25,10 @@ class Configuration:
     """A point of the grid that was tried.
 
     :param values: of the grid's keys
-    :param scores: AUC of each trial that went to its end
+    :param scores: AUC of each trial, that of a pruned one up to where it was stopped
     :param trials: the numbers of these trials
-    :param pruned: how many others were pruned
+    :param pruned: how many of them were pruned
+    :param failed: how many others broke down
     """
 
     values: dict[str, Scalar]
@@ -96,7 +97,10 @@ def _table(study: Study) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["trial", "state", "auc", "iterations", "seconds", "seed", *study.settings.grid])
     for trial in study.trials:
-        rows = RunFolder(study.run_folder(trial.number)).read_metrics()
+        try:
+            rows = RunFolder(study.run_folder(trial.number)).read_metrics()
+        except RunFolderError:  # the study knows its score nevertheless
+            rows = []
         seconds = sum(row.seconds for row in rows)
         values = [trial.params[key] for key in study.settings.grid]
         seed = trial_seed(study.settings.config.seed, trial.number)

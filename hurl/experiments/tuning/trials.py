@@ -92,8 +92,10 @@ def auc(rows: Sequence[Row]) -> float:
 
 def _tidy(study: Study, number: int, trial_id: int) -> None:
     """Remove what would fill a disk: all checkpoints but the last, and all of a run that did not go to its end."""
+    from hurl.experiments.checkpoint import checkpoint_paths  # heavy, and loaded by the run already
+
     run = RunFolder(study.run_folder(number))
     complete = study.storage.get_trial(trial_id).state is TrialState.COMPLETE
-    checkpoints = sorted(run.checkpoints.iterdir()) if run.checkpoints.exists() else []
+    checkpoints = checkpoint_paths(run)
     for path in checkpoints[:-1] if complete else [*checkpoints, run.replay]:
         shutil.rmtree(path, ignore_errors=True)
