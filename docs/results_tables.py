@@ -34,13 +34,13 @@ PICTURES_OF = {
         "Hopper, constant λ": "hopper-lambda",
     },
 }
-# The authors' AUC of HuRL-MC over that of HuRL-zero, which is SAC with BC but for a short dip of λ.
-AUTHORS = {"Hopper": 1.40, "Humanoid": 1.38, "Swimmer": 1.24, "HalfCheetah": 1.10}
+# The authors' AUC of HuRL-MC, and that of HuRL-zero, which is SAC with BC but for a short dip of λ.
+AUTHORS = {"Hopper": (1827, 1301), "Humanoid": (2641, 1907), "Swimmer": (205, 165), "HalfCheetah": (4864, 4433)}
 KEPT = ("config.yaml", "metrics.csv", "versions.json")
 
 
 def copy_runs(campaign: Path) -> None:
-    """Copy configuration, metrics and versions of finished runs; paths in them become relative to the campaign."""
+    """Copy what is small of finished runs, and how their heuristics were fitted; paths become relative to the campaign."""
     for preset in (preset for panels in PICTURES_OF.values() for preset in panels.values()):
         for folder in sorted((campaign / preset).glob("*/seed-*")):
             run = RunFolder(folder)
@@ -50,8 +50,12 @@ def copy_runs(campaign: Path) -> None:
                 continue
             target = RESULTS / folder.relative_to(campaign)
             target.mkdir(parents=True, exist_ok=True)
-            for name in KEPT:
-                content = (folder / name).read_text("utf-8").replace(str(campaign.resolve()), "campaigns")
+            kept = {name: folder / name for name in KEPT}
+            guidance = run.read_config().guidance
+            if guidance is not None and Path(str(guidance.heuristic)).is_dir():
+                kept["heuristic.json"] = Path(str(guidance.heuristic)) / "config.json"
+            for name, file in kept.items():
+                content = file.read_text("utf-8").replace(str(campaign.resolve()), "campaigns")
                 write_whole(target / name, content.encode())
 
 
@@ -77,7 +81,10 @@ def tables(environment: Environment) -> str:
 
 def ratios(environments: dict[str, Environment]) -> str:
     """Return the table that compares with the authors' figures."""
-    lines = ["| | seeds | iterations | AUC hurl-mc / sac-bc | the authors' |", "|---|---:|---:|---:|---:|"]
+    lines = [
+        "| | seeds | iterations | AUC hurl-mc | AUC sac-bc | ratio | the authors' |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
     for name, authors in AUTHORS.items():
         if name not in environments:
             continue
@@ -85,7 +92,10 @@ def ratios(environments: dict[str, Environment]) -> str:
         iterations = min(ours.iterations, theirs.iterations)
         areas = [np.array([area(run, iterations) for run in variant.finished]) for variant in (ours, theirs)]
         ratio = show(bootstrap(lambda x, y: x / y, *areas), ".2f")
-        lines.append(f"| {name} | {len(areas[0])} | {iterations} | {ratio} | {authors:.2f} |")
+        means = " | ".join(f"{values.mean():,.0f}" for values in areas)
+        lines.append(
+            f"| {name} | {len(areas[0])} | {iterations} | {means} | {ratio} | {authors[0]} / {authors[1]} = {authors[0] / authors[1]:.2f} |"
+        )
     return "\n".join(lines)
 
 
