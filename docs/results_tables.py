@@ -40,7 +40,7 @@ KEPT = ("config.yaml", "metrics.csv", "versions.json")
 
 
 def copy_runs(campaign: Path) -> None:
-    """Copy what is small of finished runs, and how their heuristics were fitted; paths become relative to the campaign."""
+    """Copy what is small of finished runs and of their heuristics; paths in it become relative to the campaign."""
     for preset in (preset for panels in PICTURES_OF.values() for preset in panels.values()):
         for folder in sorted((campaign / preset).glob("*/seed-*")):
             run = RunFolder(folder)
@@ -93,9 +93,8 @@ def ratios(environments: dict[str, Environment]) -> str:
         areas = [np.array([area(run, iterations) for run in variant.finished]) for variant in (ours, theirs)]
         ratio = show(bootstrap(lambda x, y: x / y, *areas), ".2f")
         means = " | ".join(f"{values.mean():,.0f}" for values in areas)
-        lines.append(
-            f"| {name} | {len(areas[0])} | {iterations} | {means} | {ratio} | {authors[0]} / {authors[1]} = {authors[0] / authors[1]:.2f} |"
-        )
+        published = f"{authors[0]} / {authors[1]} = {authors[0] / authors[1]:.2f}"
+        lines.append(f"| {name} | {len(areas[0])} | {iterations} | {means} | {ratio} | {published} |")
     return "\n".join(lines)
 
 
