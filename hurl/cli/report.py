@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from rich.table import Table
 from hurl.cli.app import Debug, app, console
 
 if TYPE_CHECKING:
+    from hurl.reports import Collection
     from hurl.reports.report import Report, Section
     from hurl.reports.tables import TextTable
 
@@ -33,24 +35,28 @@ def report(
     debug: Debug = False,
 ) -> None:
     """Report on runs: curves and statistics over seeds, in a page that opens offline, with PNG, SVG and CSV."""
-    from hurl.reports import collect_runs, compute_report, write_report
+    from hurl.reports import collect_runs
 
-    with console.status("reading runs") as status:
+    with console.status("reading runs"):
         collection = collect_runs(folders)
-        environments = [environment.name for environment in collection.environments]
-        status.update(f"reporting on {len(collection.runs)} runs")
-        result = compute_report(
-            collection,
-            baseline=baseline,
-            thresholds=_thresholds(threshold or [], environments),
-            command=shlex.join(["hurl", *sys.argv[1:]]),
-        )
-        write_report(result, out)
-    print_report(result, out)
+    thresholds = _thresholds(threshold or [], [environment.name for environment in collection.environments])
+    report_on(collection, out, baseline=baseline, thresholds=thresholds)
 
 
-def print_report(report: Report, out: Path) -> None:
-    """Print the tables of a report that was written into a folder."""
+def report_on(
+    collection: Collection, out: Path, *, baseline: str | None = None, thresholds: Mapping[str, float] | None = None
+) -> None:
+    """Write a report into a folder, and print its tables."""
+    from hurl.reports import compute_report, write_report
+
+    command = shlex.join(["hurl", *sys.argv[1:]])
+    with console.status(f"reporting on {len(collection.runs)} runs"):
+        report = compute_report(collection, baseline=baseline, thresholds=thresholds, command=command)
+        write_report(report, out)
+    _print_report(report, out)
+
+
+def _print_report(report: Report, out: Path) -> None:
     from hurl.reports.tables import scores_table, summary_table
 
     for warning in report.warnings:

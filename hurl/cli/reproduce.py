@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +11,7 @@ from rich.table import Table
 from hurl.cli.app import Debug, Settings, app, console, interruptible
 from hurl.cli.chain import chain
 from hurl.cli.progress import CampaignTable
-from hurl.cli.report import print_report
+from hurl.cli.report import report_on
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
 from hurl.experiments.campaign import Campaign, parse_seeds
 from hurl.experiments.process import prepare_process
@@ -83,7 +81,7 @@ def reproduce(
 
 def _report(plan: Reproduction, folder: Path) -> None:
     """Report on the runs that there are."""
-    from hurl.reports import collect_panels, compute_report, write_report
+    from hurl.reports import collect_panels
 
     panels: dict[str, list[Path]] = {}
     for name, panel in plan.panels.items():
@@ -93,10 +91,7 @@ def _report(plan: Reproduction, folder: Path) -> None:
             panels[f"{name[-2:]} {panel.title}"] = begun
     if not panels:
         return
-    with console.status("reporting"):
-        report = compute_report(collect_panels(panels), command=shlex.join(["hurl", *sys.argv[1:]]))
-        write_report(report, folder / "report")
-    print_report(report, folder / "report")
+    report_on(collect_panels(panels), folder / "report")
 
 
 def _print_paper_table(name: str) -> None:

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from hurl.cli.app import Debug, Settings, app, console, interruptible
 from hurl.cli.progress import CampaignTable, RunProgress
-from hurl.experiments.campaign import plan_preparation
+from hurl.cli.report import report_on
+from hurl.experiments.campaign import plan_campaign, plan_preparation
 from hurl.experiments.config import load_config
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import run_tasks
@@ -91,19 +92,11 @@ def demo(
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, a core or more each.")] = 2,
     debug: Debug = False,
 ) -> None:
-    """Train SAC, SAC with PBRS and HuRL on Sparse-Reacher, and compare them in a picture and a table."""
-    from hurl.experiments.demo import LAST_ITERATIONS, plan_demo, summarize_demo
-
-    plan, picture = plan_demo(out, seeds), out / "demo.png"
+    """Train SAC, SAC with PBRS and HuRL on Sparse-Reacher, and compare them in pictures and a table."""
+    plan = plan_campaign("demo", ["sac", "pbrs", "hurl"], range(seeds), out)
     with CampaignTable(plan) as steps, interruptible():
         run_tasks(plan.tasks, jobs, steps.show)
-    results = summarize_demo(plan, picture)
-    table = Table(title=f"Return on Sparse-Reacher, {seeds} seeds (0 is perfect, -500 is never at the goal)")
-    table.add_column("algorithm")
-    for heading in (f"last {LAST_ITERATIONS}, median", "worst seed", "best seed", "whole run, median"):
-        table.add_column(heading, justify="right")
-    for result in results:
-        values = (result.final, result.worst, result.best, result.mean)
-        table.add_row(result.label, *(f"{value:.1f}" for value in values))
-    console.print(table)
-    console.print(f"Picture: [bold]{picture}[/bold]", soft_wrap=True)
+    from hurl.reports import collect_runs
+
+    report_on(collect_runs([run.folder for run in plan.runs]), out / "report")
+    console.print("A return of 0 is perfect, and -500 is never at the goal.")

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.plots import plot_learning_curves
 from hurl.experiments.tasks import State, Task, TasksFailedError, run_tasks
 
 
@@ -43,8 +42,6 @@ def test_tasks_side_by_side_and_one_that_fails(small, folder):
     assert not any(states["good 0"] is not State.done and states["good 1"] is State.running for states in seen)
     runs = [RunFolder(folder / "good" / seed).read_metrics() for seed in "01"]
     assert [len(rows) for rows in runs] == [2, 2]
-    plot_learning_curves({"good": runs}, "two runs", folder / "curves.png")
-    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_what_is_there_is_not_made_again(folder):
