@@ -31,7 +31,7 @@ def iterations_in_an_hour(folder: Path, runs: int, threads: int, iterations: int
     ]
     run_tasks(tasks, jobs=runs)
     rows = [row for seed in range(runs) for row in RunFolder(folder / str(seed)).read_metrics() if row.iteration > 1]
-    seconds = statistics.mean(row.seconds_collecting + row.seconds_training + row.seconds_evaluating for row in rows)
+    seconds = statistics.mean(row.seconds for row in rows)
     return 3600 * runs / seconds
 
 

@@ -10,13 +10,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["find_function", "is_yaml", "look_beside", "nearest"]
+__all__ = ["find_function", "install_extra", "is_yaml", "look_beside", "nearest"]
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean …?` with the nearest of some names, or nothing where none is near."""
     found = difflib.get_close_matches(name, list(names), n=2, cutoff=0.5)
     return f"; did you mean {' or '.join(repr(match) for match in found)}?" if found else ""
+
+
+def install_extra(name: str) -> str:
+    """Return the remedy where the packages of an extra are missing."""
+    return f"pip install --constraint constraints.txt --editable '.[{name}]' in the clone"
 
 
 def is_yaml(name: str) -> bool:

@@ -13,7 +13,7 @@ from hurl.cli.app import Debug, Settings, app, console, interruptible
 from hurl.cli.progress import CampaignTable, LiveTable
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
 from hurl.experiments.campaign import Campaign
-from hurl.experiments.config import RunConfig, load_config
+from hurl.experiments.config import RunConfig, as_text, load_config
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import State, run_tasks
@@ -181,7 +181,7 @@ def _print_results(study: Study, trials: int) -> None:
     for configuration in ranked[:BEST]:
         counts = (str(len(configuration.scores)), str(configuration.pruned))
         table.add_row(
-            f"{configuration.score:.1f}", *counts, *(_value(value) for value in configuration.values.values())
+            f"{configuration.score:.1f}", *counts, *(as_text(value) for value in configuration.values.values())
         )
     console.print(table)
     console.print(
@@ -193,12 +193,8 @@ def _short(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _value(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def _text(values: dict[str, bool | int | float | str | None]) -> str:
-    return ", ".join(f"{_short(key)} {_value(value)}" for key, value in values.items())
+    return ", ".join(f"{_short(key)} {as_text(value)}" for key, value in values.items())
 
 
 class _StudyTable(LiveTable):
@@ -248,7 +244,7 @@ class _StudyTable(LiveTable):
                 rows = []
             iteration = f"{rows[-1].iteration if rows else 0}/{self.study.settings.scale.iterations}"
             last = f"{rows[-1].return_mean:.1f}" if rows else ""
-            values = (_value(trial.params[key]) for key in self.study.settings.grid)
+            values = (as_text(trial.params[key]) for key in self.study.settings.grid)
             table.add_row(str(trial.number), iteration, last, *values)
         return table
 

@@ -13,6 +13,8 @@ import re
 from pathlib import Path
 from typing import Literal, get_args
 
+from hurl.names import install_extra
+
 __all__ = ["PROCGEN_GAMES", "Difficulty", "prepare_procgen", "procgen_id"]
 
 Difficulty = Literal["easy", "hard"]
@@ -79,10 +81,7 @@ def _load_qt(env_id: str) -> None:
     folders = [Path(place, "Qt5", "lib") for place in (package and package.submodule_search_locations) or ()]
     folder = next((folder for folder in folders if folder.is_dir()), None)
     if folder is None:
-        raise ImportError(
-            f"{env_id} needs Qt 5's Core and Gui libraries, and there are none: "
-            "pip install --editable '.[rllib]' in the clone"
-        )
+        raise ImportError(f"{env_id} needs Qt 5's Core and Gui libraries, and there are none: {install_extra('rllib')}")
     try:
         # What is loaded under a library's name is taken for it by those that are loaded later.
         for library in ("libQt5Core.so.5", "libQt5Gui.so.5"):

@@ -30,6 +30,7 @@ __all__ = [
     "WarmStartConfig",
     "apply_settings",
     "as_overrides",
+    "as_text",
     "load_config",
     "parse_yaml",
     "preset_description",
@@ -260,6 +261,11 @@ def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
     :param overrides: `key=value` each, keys dotted, values YAML: `guidance.schedule.lambda0=0.9`
     """
     return validate(apply_settings(_read_source(source), overrides), source)
+
+
+def as_text(value: Any) -> str:
+    """Write a value as people do: 1e-05, 64, tanh."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from hurl.experiments.checkpoint import checkpoint_paths, load_weights
 from hurl.experiments.config import RunConfig
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.run import Evaluation, evaluate
+from hurl.names import install_extra
 
 __all__ = ["build_policy", "config_of", "evaluate_checkpoint", "film", "find_checkpoint"]
 
@@ -51,9 +52,7 @@ def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True)
     try:
         imageio, *_ = (import_module(name) for name in ("imageio.v2", "imageio_ffmpeg", "pygame"))
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"filming needs the extra 'video' ({error}): pip install --editable '.[video]' in the clone"
-        ) from None
+        raise ValueError(f"filming needs the extra 'video' ({error}): {install_extra('video')}") from None
     config = config_of(checkpoint)
     environment = config.environment.model_copy(
         update={"options": config.environment.options | {"render_mode": "rgb_array"}, "backend": "gymnasium"}

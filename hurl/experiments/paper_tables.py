@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from hurl.experiments.config import ConfigurationError, RunConfig, load_config
+from hurl.experiments.config import ConfigurationError, RunConfig, as_text, load_config
 from hurl.experiments.tuning import Stage, read_grid
 
 __all__ = ["TABLES", "PaperTable", "paper_table"]
@@ -92,7 +92,7 @@ def _procgen_grid_table() -> PaperTable:
 
 
 def _choices(values: Sequence[Any]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
+    return ", ".join(as_text(value) for value in values)
 
 
 # By their numbers in the paper.
@@ -159,4 +159,4 @@ def _policies(config: RunConfig) -> int:
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"({', '.join(str(part) for part in value)})"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return as_text(value)

@@ -25,6 +25,7 @@ from typing import IO, Any
 
 from hurl.experiments.parcels import Version, list_files, pack, read_chunks, remove_others, unpack
 from hurl.experiments.tasks import State, Task, cores_here, first_states, raise_failures, ready_tasks, start_command
+from hurl.names import install_extra
 
 __all__ = ["RayClusterError", "connected", "run_tasks_on_ray"]
 
@@ -73,7 +74,7 @@ def connected(address: str) -> Iterator[ModuleType]:
     try:
         import ray
     except ModuleNotFoundError:
-        raise ImportError("Ray is not installed: pip install --editable '.[rllib]' in the clone") from None
+        raise ImportError(f"Ray is not installed: {install_extra('rllib')}") from None
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
         options |= {"num_cpus": cores_here(), "include_dashboard": False}

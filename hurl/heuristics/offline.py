@@ -20,7 +20,7 @@ from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic,
 from hurl.heuristics.monte_carlo import r_squared, usable_episodes
 from hurl.heuristics.network import Network, as_inputs, in_chunks, one_hot, standardisation
 from hurl.heuristics.storage import check_shape
-from hurl.names import nearest
+from hurl.names import install_extra, nearest
 
 __all__ = ["OfflineRLHeuristic"]
 
@@ -188,9 +188,7 @@ def _d3rlpy() -> Any:
         with contextlib.redirect_stderr(io.StringIO()):  # importing it says that Gym is no longer maintained
             import d3rlpy
     except ModuleNotFoundError as error:
-        raise ImportError(
-            f"OfflineRLHeuristic needs d3rlpy ({error}): pip install --editable '.[offline]' in the clone"
-        ) from error
+        raise ImportError(f"OfflineRLHeuristic needs d3rlpy ({error}): {install_extra('offline')}") from error
     return d3rlpy
 
 

@@ -1,11 +1,11 @@
 """Guidance for RLlib: rewards reshaped in the learner, γ̃ wherever an algorithm discounts."""
 
+from hurl.names import install_extra
+
 try:
     import ray.rllib  # noqa: F401
 except ImportError as error:
-    raise ImportError(
-        f"hurl.rllib needs Ray with RLlib ({error}): pip install --editable '.[rllib]' in the clone"
-    ) from error
+    raise ImportError(f"hurl.rllib needs Ray with RLlib ({error}): {install_extra('rllib')}") from error
 
 from hurl.rllib.connector import ReshapeRewards
 from hurl.rllib.guided import guided

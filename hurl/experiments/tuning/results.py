@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hurl.experiments.config import as_text
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.tuning.grid import Scalar, Stage, TuningError, with_values
 from hurl.experiments.tuning.study import OUTCOMES, Study, TrialState, trial_seed
@@ -126,8 +127,7 @@ def _draw_scores(study: Study) -> bytes:
         axes.plot(places + jitter, scores, "o", alpha=0.5, markersize=4)
         for place in np.unique(places):
             axes.hlines(np.median(scores[places == place]), place - 0.3, place + 0.3, color="black")
-        labels = [f"{value:g}" if isinstance(value, float) else str(value) for value in choices]
-        axes.set_xticks(range(len(choices)), labels)
+        axes.set_xticks(range(len(choices)), [as_text(value) for value in choices])
         axes.set(
             xlim=(-0.5, len(choices) - 0.5),
             xlabel=key.removeprefix("algorithm.parameters.").removeprefix("guidance.schedule."),
