@@ -21,7 +21,7 @@ __all__ = ["SCORE_TITLES", "Look", "looks_of", "ratios_of", "write_pictures"]
 
 # Okabe and Ito's colours, which people with any colour vision tell apart, without the yellow that is faint on white.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
-# Lengths of dash and gap, in points: a curve shows through another that it runs along with.
+# Lengths of dash and gap, in points: they tell curves apart from the ninth on, where the colours begin again.
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 2), (6, 2, 2, 2))
 SCORE_TITLES = {
     "iqm": "interquartile mean",
@@ -53,13 +53,7 @@ def looks_of(report: Report) -> dict[str, Look]:
     for name in sorted(report.variants, key=lambda name: (-sum(name in names for names in together), name)):
         taken = {places[other] for names in together if name in names for other in names if other in places}
         places[name] = next(place for place in count() if place not in taken)
-    return {name: _look(place) for name, place in places.items()}
-
-
-def _look(place: int) -> Look:
-    """Return the look of a place: the first 32 differ, where the colours begin again with other dashes."""
-    lap, color = divmod(place, len(COLORS))
-    return Look(COLORS[color], DASHES[(place + lap) % len(DASHES)])
+    return {name: Look(COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)]) for name, i in places.items()}
 
 
 def ratios_of(section: Section) -> tuple[str, float, list[tuple[str, Estimate]]]:
