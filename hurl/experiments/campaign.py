@@ -30,7 +30,6 @@ from hurl.experiments.config import (
     preset_names,
 )
 from hurl.experiments.tasks import Task
-from hurl.files import write_whole
 from hurl.names import nearest
 
 __all__ = [
@@ -153,11 +152,15 @@ class _Planner:
         name = f"{preset}/{variant}/seed-{config.seed}"
         config, needs = self.prepare(config)
         file = self.out / "configs" / f"{name.replace('/', '-')}.yaml"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, config.to_yaml().encode())
         folder = self.out / name
         self._add(
-            name, ["train", str(file), "--out", str(folder)], needs, folder=folder, cores=config.cores, gpus=config.gpus
+            name,
+            ["train", str(file), "--out", str(folder)],
+            needs,
+            files=((file, config.to_yaml()),),
+            folder=folder,
+            cores=config.cores,
+            gpus=config.gpus,
         )
         self.runs.append(CampaignRun(name, variant, config.seed, config, folder))
 

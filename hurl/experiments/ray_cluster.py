@@ -290,6 +290,7 @@ class _Dispatcher:
                     )
 
     def _submit(self, task: Task, attempt: int = 1) -> None:
+        task.write_files()
         actor = self.ray.remote(num_cpus=task.cores, num_gpus=task.gpus, max_restarts=0)(_Runner)
         self._start(_Flight(task, attempt, actor.remote()))
 

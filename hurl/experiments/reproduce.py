@@ -24,7 +24,6 @@ from hurl.experiments.config import (
 )
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.tasks import Task
-from hurl.files import write_whole
 from hurl.names import nearest
 
 __all__ = [
@@ -291,11 +290,10 @@ def _plan_trial(first: Panel, scale: Scale, settings: Sequence[str], out: Path) 
     config = config.model_copy(update=plain | {"iterations": TRIAL_ITERATIONS, "checkpoint_every": TRIAL_ITERATIONS})
     name = f"{config.environment.id.replace('/', '-')}-{hashlib.sha256(config.to_yaml().encode()).hexdigest()[:8]}"
     file, folder = out / "configs" / f"trial-{name}.yaml", out / "shared" / "trials" / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, config.to_yaml().encode())
     log = out / "logs" / f"trial-{name}.log"
     command = ("train", str(file), "--out", str(folder))
-    return Trial(Task(f"trial {name}", command, log, folder=folder, cores=config.cores, gpus=config.gpus))
+    files = ((file, config.to_yaml()),)
+    return Trial(Task(f"trial {name}", command, log, files=files, folder=folder, cores=config.cores, gpus=config.gpus))
 
 
 def _seconds_of_run(config: RunConfig, speed: Speed) -> float:

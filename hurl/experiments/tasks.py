@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from hurl.files import write_whole
+
 __all__ = [
     "State",
     "Task",
@@ -57,6 +59,7 @@ class Task:
     :param arguments: of the command `hurl`
     :param log: where its output goes
     :param needs: the names of the tasks that must be done before it
+    :param files: what it reads that nobody has written yet: paths and texts, written when it starts
     :param product: what appears, whole, when it is done: where it is there, the task need not run
     :param folder: what it writes bit by bit, such as a run's folder
     :param cores: how many it uses; on this machine it gets its share, whatever it asks for
@@ -67,10 +70,17 @@ class Task:
     arguments: tuple[str, ...]
     log: Path
     needs: tuple[str, ...] = ()
+    files: tuple[tuple[Path, str], ...] = ()
     product: Path | None = None
     folder: Path | None = None
     cores: int = 1
     gpus: float = 0.0
+
+    def write_files(self) -> None:
+        """Write what it reads, before it is started."""
+        for path, text in self.files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, text.encode())
 
 
 def run_tasks(
@@ -160,6 +170,7 @@ def raise_failures(tasks: Sequence[Task], states: dict[str, State]) -> None:
 
 
 def _start(task: Task, cores: list[int]) -> subprocess.Popen[bytes]:
+    task.write_files()
     process = start_command(task.arguments, task.log)
     if PINNING:
         os.sched_setaffinity(process.pid, cores)

@@ -28,6 +28,9 @@ def test_each_seed_has_data_and_a_heuristic_of_its_own(tmp_path):
 def test_a_run_is_the_preset_with_paths_put_in(tmp_path):
     plan = plan_campaign("hopper", ["hurl-mc"], [3], tmp_path, iterations=7)
     (run,) = plan.runs
+    assert not list(tmp_path.iterdir()), "planning writes nothing"
+    train = next(task for task in plan.tasks if task.name == "hopper/hurl-mc/seed-3")
+    train.write_files()
     stored = load_config(str(tmp_path / "configs" / "hopper-hurl-mc-seed-3.yaml"))
     assert stored == run.config
     assert not stored.needs_data
@@ -35,7 +38,6 @@ def test_a_run_is_the_preset_with_paths_put_in(tmp_path):
     for key in ("environment", "algorithm", "gamma", "iterations", "steps_per_iteration", "seed"):
         assert getattr(stored, key) == getattr(expected, key)
     assert stored.guidance.schedule == expected.guidance.schedule
-    train = next(task for task in plan.tasks if task.name == "hopper/hurl-mc/seed-3")
     fit = next(task for task in plan.tasks if task.name.startswith("fit"))
     assert stored.guidance.heuristic == str(fit.product)
     assert fit.name in train.needs

@@ -176,6 +176,7 @@ def test_the_cost_counts_what_runs_share_once(tmp_path):
     """Trials that were run before tell the speed; the rest is arithmetic."""
     plan = plan_reproduction("figure-2f", "tiny", tmp_path)
     (trial,) = {trial.task.arguments: trial for trial in plan.trials.values()}.values()
+    trial.task.write_files()
     assert _hurl(*trial.task.arguments).returncode == 0
     (cost,) = plan.costs()
     assert (cost.preset, cost.runs, cost.iterations) == ("hopper-lambda", 2, 4)
