@@ -33,6 +33,7 @@ PICTURES_OF = {
         "HalfCheetah": "halfcheetah",
         "Hopper, constant λ": "hopper-lambda",
     },
+    "procgen": {"StarPilot": "procgen-starpilot", "FruitBot": "procgen-fruitbot"},
 }
 # The authors' AUC of HuRL-MC, and that of HuRL-zero, which is SAC with BC but for a short dip of λ.
 AUTHORS = {"Hopper": (1827, 1301), "Humanoid": (2641, 1907), "Swimmer": (205, 165), "HalfCheetah": (4864, 4433)}

@@ -200,6 +200,13 @@ def test_a_command_that_fails_is_not_repeated_and_hurts_only_those_that_need_it(
     assert changes in ([State.running, State.failed], [State.failed])
 
 
+@pytest.fixture
+def nothing_here(monkeypatch):
+    """Commands can be run on a cluster only."""
+    monkeypatch.delattr("hurl.cli.steps.run_tasks")
+
+
+@pytest.mark.usefixtures("nothing_here")
 def test_a_campaign_through_a_client(head, tmp_path):
     settings = ["steps_per_iteration=100", "updates_per_iteration=5", "evaluation_episodes=2"]
     arguments = ["campaign", "sparse-reacher", "--variants", "sac", "--seeds", "0", "--iterations", "1"]
@@ -210,6 +217,7 @@ def test_a_campaign_through_a_client(head, tmp_path):
     assert len(repeating(tmp_path / "sparse-reacher" / "sac" / "seed-0" / "metrics.csv")) == 1
 
 
+@pytest.mark.usefixtures("nothing_here")
 def test_a_study_on_two_nodes(head, second, tmp_path):
     write_config(tmp_path, "tuned", SMALL | {"iterations": 2, "guidance": None})
     (tmp_path / "grid.yaml").write_text("base: {gamma: [0.9, 0.95]}")
