@@ -70,6 +70,7 @@ def fit(
             heuristic = fit_heuristic(
                 kind, dataset, gamma=gamma, parameters=parameters, root=root, report=progress.show
             )
+    replaced = ", in place of the one that was there" if out.exists() else ""
     heuristic.save(out)
     if heuristic.metrics:
         table = Table("how it fits", show_header=True)
@@ -77,7 +78,7 @@ def fit(
         for name, value in heuristic.metrics.items():
             table.add_row(name.replace("r2_", "R² ").replace("_", " "), f"{value:,.4g}")
         console.print(table)
-    console.print(f"{heuristic} → [bold]{out}[/bold]", soft_wrap=True)
+    console.print(f"{heuristic} → [bold]{out}[/bold]{replaced}", soft_wrap=True)
     if dataset is not None:
         console.print(f"Judge it:  hurl diagnose {out} --dataset {dataset}", soft_wrap=True)
 

@@ -42,9 +42,9 @@ def reproduce(
 ) -> None:
     """Make a figure of the paper: data, heuristics and runs with its settings, then a report.
 
-    A trial of each environment tells first what it will cost on this machine. The same command carries on where a
-    stopped one left off. Of figure-4, `--games` chooses among the 16. The tables are of
-    configurations: they are printed as the presets have them.
+    A trial of each environment tells first what it will cost. The same command carries on where a stopped one left off.
+
+    The tables are of configurations: they are printed as the presets have them.
     """
     if name.startswith("table"):
         _print_paper_table(name)
