@@ -122,7 +122,7 @@ def main() -> None:
         return
     for picture, presets in PICTURES_OF.items():
         panels = {title: [RESULTS / preset] for title, preset in presets.items() if (RESULTS / preset).is_dir()}
-        if panels:
+        if len(panels) == len(presets):
             report_on(collect_panels(panels), picture)
 
 

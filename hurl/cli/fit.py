@@ -70,7 +70,7 @@ def fit(
             heuristic = fit_heuristic(
                 kind, dataset, gamma=gamma, parameters=parameters, root=root, report=progress.show
             )
-    replaced = ", in place of the one that was there" if out.exists() else ""
+    replaced = ", in place of the one that was there" if out.exists() and any(out.iterdir()) else ""
     heuristic.save(out)
     if heuristic.metrics:
         table = Table("how it fits", show_header=True)

@@ -99,8 +99,8 @@ def _print(title: str, table: TextTable, leave_out: set[str]) -> None:
     columns = [index for index, heading in enumerate(table.headings) if heading not in leave_out]
     for index in columns:
         heading = table.headings[index]
-        longest_word = max(map(len, heading.split()))
-        shown.add_column(heading, justify="right" if index else "left", overflow="fold", min_width=longest_word)
+        is_one_word = " " not in heading and all(len(row[index]) <= len(heading) for row in table.rows)
+        shown.add_column(heading, justify="right" if index else "left", overflow="fold", no_wrap=is_one_word)
     for row in table.rows:
         shown.add_row(*(row[index] for index in columns))
     console.print(shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -81,14 +82,18 @@ def reproduce(
 
 def _report(plan: Reproduction, folder: Path) -> None:
     """Report on the runs that there are."""
-    from hurl.reports import collect_panels
+    from hurl.reports import ReportError, collect_panels
 
     panels: dict[str, list[Path]] = {}
     for name, panel in plan.panels.items():
         variants = [folder / panel.name / variant for variant in panel.variants]
-        begun = [variant for variant in variants if any(variant.glob("*/metrics.csv"))]
-        if begun:
-            panels[f"{name[-2:]} {panel.title}"] = begun
+        begun = {f"{name[-2:]} {panel.title}": [variant for variant in variants if variant.is_dir()]}
+        try:
+            collect_panels(begun)
+        except ReportError as error:
+            print(f"warning: {name} is not in the report: {error}", file=sys.stderr)
+        else:
+            panels |= begun
     if not panels:
         return
     report_on(collect_panels(panels), folder / "report")

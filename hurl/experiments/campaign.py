@@ -56,8 +56,6 @@ class CampaignRun:
     """
 
     task: str
-    variant: str
-    seed: int
     config: RunConfig
     folder: Path
 
@@ -162,7 +160,7 @@ class _Planner:
             cores=config.cores,
             gpus=config.gpus,
         )
-        self.runs.append(CampaignRun(name, variant, config.seed, config, folder))
+        self.runs.append(CampaignRun(name, config, folder))
 
     def prepare(self, config: RunConfig) -> tuple[RunConfig, list[str]]:
         """Return the configuration with the paths of what it is made from, and the steps that make these."""

@@ -90,7 +90,8 @@ class Reduction(_Data):
         """Return a smaller configuration, of the run and of that of its data.
 
         :param steps: environment steps of a run that trains, in place of the share
-        :param settings: `key=value` each, for the runs that have such a key; how data is made goes before them
+        :param settings: `key=value` each, for the runs that have such a key and those of their data; what the recipe
+            of the data sets itself wins over them there
         """
         settings = settings_with_a_place(config, settings)
         values = apply_settings(_change(config.model_dump(mode="json"), self.changes), settings)
@@ -100,8 +101,9 @@ class Reduction(_Data):
             iterations = ceil(steps / changed.steps_per_iteration)
         data = changed.data
         if data is not None:
-            asked, changes = _dotted(apply_settings({}, settings)), _dotted(self.changes)
-            data = data.model_copy(update={"settings": asked | data.settings | changes})
+            changes = _dotted(self.changes)
+            recipe = {key: changes.get(key, value) for key, value in data.settings.items()}
+            data = data.model_copy(update={"settings": changes | _dotted(apply_settings({}, settings)) | recipe})
         return changed.model_copy(update={"iterations": iterations, "data": data})
 
 

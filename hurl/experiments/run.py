@@ -62,7 +62,7 @@ def train(
     with folder.open(config):
         checkpoints = checkpoint_paths(folder)
         if checkpoints and int(checkpoints[-1].name) >= config.iterations:
-            rows = read_rows(config, folder, config.iterations)
+            rows = _read_all_rows(config, folder)
             for row in rows:
                 report(row)
         elif config.algorithm.library == "rllib":
@@ -105,10 +105,25 @@ def _go_on(
     return rows
 
 
+def _read_all_rows(config: RunConfig, folder: RunFolder) -> list[Row]:
+    """Return the metrics of a finished run, all of which must be there: it has no replay left to go back with."""
+    rows, expected = folder.read_metrics(), _rows_until(config, config.iterations)
+    if len(rows) != expected:
+        raise RunFolderError(
+            f"{folder.metrics_file} has {len(rows)} of the {expected} iterations of a run that is finished: put the "
+            f"whole file back, or remove {folder.path} to train again"
+        )
+    return rows
+
+
+def _rows_until(config: RunConfig, iteration: int) -> int:
+    """Return how many rows there are after an iteration: a warm start has one too."""
+    return iteration if config.warm_start is None else iteration + 1
+
+
 def read_rows(config: RunConfig, folder: RunFolder, iteration: int) -> list[Row]:
     """Return the metrics up to a checkpoint's iteration, all of which must be there."""
-    rows = folder.read_metrics(last=iteration)
-    expected = iteration if config.warm_start is None else iteration + 1
+    rows, expected = folder.read_metrics(last=iteration), _rows_until(config, iteration)
     if len(rows) != expected:
         raise RunFolderError(
             f"{folder.metrics_file} has {len(rows)} of the {expected} iterations of the last checkpoint: "

@@ -142,7 +142,7 @@ def collect_runs(folders: Iterable[Path]) -> Collection:
 
     Runs are the seeds of one variant if their configurations differ in nothing but the seed, threads and
     checkpoint_every. Where a run's folder is called `seed-N`, the folder above names the variant, and the paths of
-    datasets and heuristics, which are made anew for each seed, may differ too.
+    datasets and heuristics, which may be made anew for each seed, may differ too.
     """
     folders = list(folders)
     warnings: list[str] = []
@@ -213,8 +213,8 @@ def _read_run(folder: Path, warnings: list[str]) -> Run | None:
     values, damaged = _read_values(file)
     if damaged is not None:
         warnings.append(
-            f"{file} is damaged in line {damaged}: the run is reported up to the line before; "
-            "repeating the command of the run mends what comes after its last checkpoint"
+            f"{file} is damaged in line {damaged}: the run is reported up to the line before; repeating its command, "
+            "where it is not finished, mends what comes after its last checkpoint"
         )
     if not len(values):
         warnings.append(f"left out {folder}: its {file.name} has no whole line of results")

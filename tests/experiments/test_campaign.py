@@ -88,7 +88,7 @@ def test_a_run_asks_for_the_cores_of_its_threads(tmp_path):
 
 def test_fewer_iterations_leave_behaviour_cloning_alone(tmp_path):
     plan = plan_campaign("hopper", ["bc", "sac"], [0], tmp_path, iterations=7)
-    assert {run.variant: run.config.iterations for run in plan.runs} == {"bc": 0, "sac": 7}
+    assert {run.folder.parent.name: run.config.iterations for run in plan.runs} == {"bc": 0, "sac": 7}
 
 
 def test_a_setting_is_for_the_variants_that_have_a_place_for_it(tmp_path):

@@ -15,7 +15,7 @@ def test_the_demonstration_compares_its_runs(tmp_path):
     for run in plan_campaign("demo", list(RETURNS), range(2), tmp_path).runs:
         folder, config = RunFolder(run.folder), run.config
         with folder.open(config):
-            value = RETURNS[run.variant][run.seed]
+            value = RETURNS[run.folder.parent.name][config.seed]
             folder.write_metrics([row(n, value) for n in range(1, config.iterations + 1)])
             (folder.checkpoints / f"{config.iterations:06d}").mkdir(parents=True)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), "--seeds", "2"], catch_exceptions=False)

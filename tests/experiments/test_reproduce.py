@@ -6,10 +6,12 @@ import sys
 
 import pytest
 
+from hurl.cli.reproduce import _report
 from hurl.envs import PROCGEN_GAMES, procgen_id
 from hurl.experiments.config import ConfigurationError, load_config
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.reproduce import Speed, Trial, figure_names, plan_reproduction
+from tests.reports.conftest import run_writer
 
 DENSE = ["bc", "sac", "sac-bc", "hurl-zero", "hurl-mc", "pbrs"]
 
@@ -104,7 +106,11 @@ def test_settings_hold_for_runs_and_for_those_of_their_data(tmp_path):
     assert guided.data.policies == 16
     (*_, (_, _, sparser)) = plan_reproduction("figure-4f", "paper", tmp_path, settings=["checkpoint_every=99"]).configs
     assert sparser.checkpoint_every == 99
-    assert sparser.data.policies == 16, "how data is made goes before what is set"
+    assert sparser.data.policies == 16, "what the recipe of the data sets wins"
+    settings = ["environment.n_envs=8", "checkpoint_every=99"]
+    (*_, (_, _, small)) = plan_reproduction("figure-4f", "overnight", tmp_path, settings=settings).configs
+    assert (small.environment.n_envs, small.checkpoint_every) == (8, 99)
+    assert (small.data.run.environment.n_envs, small.data.run.checkpoint_every) == (8, 5)
     assert {task.gpus for task in plan.campaign.tasks if task.arguments[0] == "train"} == {1}
     with pytest.raises(ConfigurationError, match=r"seed=7 would give all runs the same seed: use --seeds"):
         plan_reproduction("figure-4f", "paper", tmp_path, settings=["seed=7"])
@@ -170,6 +176,19 @@ def test_a_game_of_procgen_at_a_tiny_scale(tmp_path):
     (row, *_) = reversed(RunFolder(tmp_path / "procgen-bossfight" / "ppo-hurl" / "seed-0").read_metrics())
     assert (row.iteration, row.lambda_) == (3, 1.0)
     assert row.h_min < row.h_mean < row.h_max
+
+
+def test_a_panel_without_results_hides_no_other(tmp_path, capsys):
+    plan = plan_reproduction("figure-2", "tiny", tmp_path)
+    write = run_writer(tmp_path)
+    for seed in (0, 1):
+        write(f"hopper/sac-bc/seed-{seed}", [1.0, 2.0], seed=seed)
+    write("halfcheetah/sac-bc/seed-0", [1.0], start=0, settings=["warm_start.dataset=a/b-v0"])
+    _report(plan, tmp_path)
+    printed = capsys.readouterr()
+    assert "warning: figure-2e is not in the report: " in printed.err
+    assert "2c Hopper" in printed.out
+    assert (tmp_path / "report" / "report.html").is_file()
 
 
 def test_the_cost_counts_what_runs_share_once(tmp_path):

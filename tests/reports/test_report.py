@@ -1,4 +1,5 @@
 import csv
+import io
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -6,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from rich.console import Console
 from typer.testing import CliRunner
 
 from hurl.cli import app
@@ -111,6 +113,16 @@ def test_a_threshold_says_how_many_seeds_reach_it(write_run: WriteRun, tmp_path:
     column = table.headings.index("steps to 5")
     reached = {row[0]: row[column] for row in table.rows}
     assert reached == {"all": "2,000", "most": "2,000 (2 of 3)", "few": "1 of 3 seeds", "none": "never"}
+
+
+def test_tables_fit_a_narrow_terminal(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
+    monkeypatch.setattr("hurl.cli.report.console", Console(width=80, file=output))
+    error, _ = run_command(runs, "--out", tmp_path / "out")
+    assert error is None
+    lines = [line for line in output.getvalue().splitlines() if line.startswith(("┃", "│"))]
+    assert all(len(line) <= 80 and line[-1] in "┃│" for line in lines)
+    assert any("iterations" in line for line in lines)
 
 
 def test_bad_thresholds_are_told(runs: Path, tmp_path: Path) -> None:
