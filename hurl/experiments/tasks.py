@@ -59,22 +59,22 @@ class Task:
     :param arguments: of the command `hurl`
     :param log: where its output goes
     :param needs: the names of the tasks that must be done before it
-    :param files: what it reads that nobody has written yet: paths and texts, written when it starts
     :param product: what appears, whole, when it is done: where it is there, the task need not run
     :param folder: what it writes bit by bit, such as a run's folder
     :param cores: how many it uses; on this machine it gets its share, whatever it asks for
     :param gpus: how many it uses, which Ray hands out; on this machine it sees all that there are
+    :param files: what it reads that nobody has written yet: paths and texts, written when it starts
     """
 
     name: str
     arguments: tuple[str, ...]
     log: Path
     needs: tuple[str, ...] = ()
-    files: tuple[tuple[Path, str], ...] = ()
     product: Path | None = None
     folder: Path | None = None
     cores: int = 1
     gpus: float = 0.0
+    files: tuple[tuple[Path, str], ...] = ()
 
     def write_files(self) -> None:
         """Write what it reads, before it is started."""

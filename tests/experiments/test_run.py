@@ -39,7 +39,7 @@ def configure(small, base):
     return RunConfig.model_validate(values)
 
 
-class InterruptionError(Exception):
+class InterruptionError(KeyboardInterrupt):
     """Stands for whatever ends a process."""
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import optuna
+import psutil
 import pytest
 import yaml
 
@@ -366,7 +367,9 @@ def test_two_trials_at_once_killed_and_carried_on(small, tmp_path, monkeypatch):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    trials = psutil.Process(process.pid).children(recursive=True)
     os.killpg(process.pid, signal.SIGKILL)
+    psutil.wait_procs(trials)  # which hold their locks until they are gone
     assert "2 trials of 40 iterations" in process.communicate()[0]
     assert [trial.state.name for trial in study.trials] == ["RUNNING", "RUNNING"]
 
