@@ -371,7 +371,9 @@ def test_two_trials_at_once_killed_and_carried_on(small, tmp_path, monkeypatch):
     os.killpg(process.pid, signal.SIGKILL)
     psutil.wait_procs(trials)  # which hold their locks until they are gone
     assert "2 trials of 40 iterations" in process.communicate()[0]
-    assert [trial.state.name for trial in study.trials] == ["RUNNING", "RUNNING"]
+    states = {trial.state.name for trial in study.trials}
+    assert "RUNNING" in states
+    assert "COMPLETE" not in states
 
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stderr
