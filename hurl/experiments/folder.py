@@ -100,7 +100,7 @@ class RunFolder:
                 yield
             except Exception:
                 if is_new and not self.metrics_file.exists() and not self.checkpoints.exists():
-                    shutil.rmtree(self.path, ignore_errors=True)  # as it says why it failed, not what is left
+                    shutil.rmtree(self.path, ignore_errors=True)  # what went wrong is told, not what is left
                 raise
 
     def pin_input(self, name: str, digest: str) -> None:
