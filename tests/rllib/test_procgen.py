@@ -52,7 +52,9 @@ def replay(episode, limit):
 
 def env_runner(config, envs):
     config.env_runners(num_env_runners=0, num_envs_per_env_runner=envs).debugging(seed=1)
-    return SingleAgentEnvRunner(config=config, worker_index=0)
+    runner = SingleAgentEnvRunner(config=config, worker_index=0)
+    runner.env.action_space.seed(1)
+    return runner
 
 
 @pytest.mark.parametrize("backend", ["envpool", "gymnasium"])
