@@ -66,7 +66,7 @@ def _print_report(report: Report, out: Path) -> None:
     if report.scores:
         _print("Scores over environments", scores_table(report.scores), leave_out={"median", "mean"})
     else:
-        console.print("No variant has two seeds or more, so there are no scores over environments.")
+        console.print(f"No scores over environments: {'; '.join(report.remarks)}", soft_wrap=True)
     console.print(f"Report: [bold]{out / 'report.html'}[/bold], pictures and tables beside it", soft_wrap=True)
 
 

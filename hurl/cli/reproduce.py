@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -75,27 +75,23 @@ def reproduce(
         with CampaignTable(plan.campaign) as table, interruptible():
             run_steps(plan.campaign.tasks, table.show, jobs=at_a_time, ray=ray, root=folder)
     except TasksFailedError:
-        _report(plan, folder)  # what there is; then say what is missing
+        from hurl.reports import ReportError
+
+        with suppress(ReportError):
+            _report(plan, folder)  # what there is; then say what is missing
         raise
     _report(plan, folder)
 
 
 def _report(plan: Reproduction, folder: Path) -> None:
     """Report on the runs that there are."""
-    from hurl.reports import ReportError, collect_panels
+    from hurl.reports import collect_panels
 
-    panels: dict[str, list[Path]] = {}
+    panels = {}
     for name, panel in plan.panels.items():
         variants = [folder / panel.name / variant for variant in panel.variants]
-        begun = {f"{name[-2:]} {panel.title}": [variant for variant in variants if variant.is_dir()]}
-        try:
-            collect_panels(begun)
-        except ReportError as error:
-            print(f"warning: {name} is not in the report: {error}", file=sys.stderr)
-        else:
-            panels |= begun
-    if not panels:
-        return
+        begun = [variant for variant in variants if variant.is_dir()]
+        panels[f"{name[-2:]} {panel.title}"] = begun or [folder / panel.name]
     report_on(collect_panels(panels), folder / "report")
 
 

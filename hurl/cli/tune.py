@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from hurl.experiments.campaign import Campaign
 from hurl.experiments.config import RunConfig, as_text, load_config
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.process import prepare_process
-from hurl.experiments.tasks import State, run_tasks
+from hurl.experiments.tasks import State
 from hurl.names import is_yaml, look_beside
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ def tune(
         ),
     ] = None,
     grid: Annotated[
-        str, typer.Option(metavar="NAME|FILE.yaml", help="Values to try: mujoco, procgen or a file of yours.")
-    ] = "mujoco",
+        str | None,
+        typer.Option(metavar="NAME|FILE.yaml", help="Values to try: mujoco, procgen (for RLlib) or a file of yours."),
+    ] = None,
     base: Annotated[
         Path | None,
         typer.Option("--from", metavar="FOLDER", help="For guidance: a study of the base, to use its best."),
@@ -72,7 +74,7 @@ def tune(
         raise tuning.TuningError("each trial has a seed of its own: choose the study's with --seed")
     config = _load(source, chosen, base, [*(settings or []), f"seed={seed}"])
     folder = out or Path("tuning") / _name(source) / chosen
-    values = tuning.read_grid(grid, chosen)
+    values = tuning.read_grid(grid or tuning.default_grid(config), chosen)
     wanted = trials or tuning.TRIALS[chosen]
     prepare_process(config.threads)
     with interruptible():
@@ -85,7 +87,7 @@ def tune(
             trials=wanted,
             jobs=at_a_time,
             budget=budget,
-            prepare=_prepare,
+            run=_runner(folder, ray),
             wait=console.status,
         )
         number = study.settings.scale.trials if budget is not None else wanted
@@ -125,11 +127,15 @@ def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> 
     return with_values(config, best.values)
 
 
-def _prepare(plan: Campaign) -> None:
-    """Make data and heuristic."""
-    console.print("First what all trials are made from:")
-    with CampaignTable(plan) as steps:
-        run_tasks(plan.tasks, 1, steps.show)
+def _runner(folder: Path, ray: str | None) -> Callable[[str, Campaign, int], None]:
+    """Return what runs the steps before the trials, here or on a cluster, with a table."""
+
+    def run(heading: str, plan: Campaign, jobs: int) -> None:
+        console.print(heading)
+        with CampaignTable(plan) as table:
+            run_steps(plan.tasks, table.show, jobs=jobs, ray=ray, root=folder, shared=True)
+
+    return run
 
 
 def _print_plan(study: Study, trials: int, jobs: int | None) -> None:

@@ -1,6 +1,5 @@
 """One function for every environment: EnvPool's when there is one, Gymnasium's otherwise."""
 
-import difflib
 import importlib
 from typing import Any, Literal, get_args
 
@@ -12,6 +11,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
 from hurl.envs.procgen import prepare_procgen
 from hurl.envs.sparse_reacher import SPARSE_REACHER_ID, SparseReacherVecEnv
+from hurl.names import nearest
 
 Backend = Literal["auto", "envpool", "gymnasium"]
 
@@ -21,9 +21,8 @@ class UnknownEnvironmentError(ValueError):
 
     def __init__(self, env_id: str, backend: Backend, known: set[str]) -> None:
         where = {"auto": "EnvPool or Gymnasium", "envpool": "EnvPool", "gymnasium": "Gymnasium"}[backend]
-        nearest = difflib.get_close_matches(env_id, sorted(known), n=3)
-        hint = f"the nearest are {', '.join(nearest)}" if nearest else "no id there resembles it"
-        super().__init__(f"There is no environment {env_id!r} in {where}: {hint}.")
+        hint = nearest(env_id, sorted(known)) or ", and no id there resembles it."
+        super().__init__(f"There is no environment {env_id!r} in {where}{hint}")
 
 
 def make_env(

@@ -7,7 +7,7 @@ campaign is a list of commands and what each of them needs. In the folder of a c
     shared/behaviour/         the runs whose checkpoints are rolled out
     shared/data/              Minari datasets, one for each seed, or one for all where the preset says so
     shared/heuristics/        heuristics fitted to them
-    configs/, logs/           the configuration of each run as it is trained, the output of each step
+    configs/, logs/           the configuration of each run as it was last asked for, the output of each step
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from hurl.experiments.config import (
     load_config,
     preset_names,
 )
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.tasks import Task
 from hurl.names import nearest
 
@@ -159,6 +160,7 @@ class _Planner:
             folder=folder,
             cores=config.cores,
             gpus=config.gpus,
+            finished=RunFolder(folder).is_finished(config),
         )
         self.runs.append(CampaignRun(name, config, folder))
 
@@ -190,7 +192,10 @@ class _Planner:
         settings = _as_options({"iterations": data.iterations} | data.settings)
         arguments = ["train", data.train, *settings, "--out", str(behaviour)]
         run = data.run
-        train = self._add(f"behaviour {name}", arguments, [], folder=behaviour, cores=run.cores, gpus=run.gpus)
+        finished = RunFolder(behaviour).is_finished(run)
+        train = self._add(
+            f"behaviour {name}", arguments, [], folder=behaviour, cores=run.cores, gpus=run.gpus, finished=finished
+        )
         dataset = f"{name}/{data.transitions}-seed-{data.seed}-v0"
         arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--seed", str(data.seed)]
         arguments += ["--threads", "1"]

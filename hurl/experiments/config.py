@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cache
 from importlib import resources
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -85,12 +86,32 @@ class AlgorithmConfig(_Strict):
     @property
     def env_runners(self) -> int:
         """How many processes of RLlib's step environments; with 0 they are stepped where the learner is."""
-        return int(self.group("env_runners").get("num_env_runners", 0))
+        return self._whole_number("env_runners", "num_env_runners")
 
     @property
     def learners(self) -> int:
         """How many processes of RLlib's learn; with 0 the run's own does."""
-        return int(self.group("learners").get("num_learners", 0))
+        return self._whole_number("learners", "num_learners")
+
+    @property
+    def gpus(self) -> float:
+        """How many GPUs all of RLlib's learners have."""
+        return self._number("learners", "num_gpus_per_learner") * max(1, self.learners)
+
+    def _whole_number(self, group: str, key: str) -> int:
+        number = self._number(group, key)
+        if number != int(number):
+            raise ConfigurationError(f"algorithm.parameters.{group}.{key} must be a whole number, got {number!r}")
+        return int(number)
+
+    def _number(self, group: str, key: str) -> float:
+        """Return how many processes or GPUs are asked for, 0 where nothing is said."""
+        value = self.group(group).get(key, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+            raise ConfigurationError(
+                f"algorithm.parameters.{group}.{key} must be a number that is not negative, got {value!r}"
+            )
+        return value
 
 
 class ScheduleConfig(_Strict):
@@ -246,8 +267,11 @@ class RunConfig(_Strict):
     @property
     def gpus(self) -> float:
         """How many GPUs the run learns with."""
-        each = self.algorithm.group("learners").get("num_gpus_per_learner", 0)
-        return float(each) * max(1, self.algorithm.learners)
+        return self.algorithm.gpus
+
+    def rows_until(self, iteration: int) -> int:
+        """Return how many rows of metrics there are after an iteration: a warm start has one too."""
+        return iteration if self.warm_start is None else iteration + 1
 
     def to_yaml(self) -> str:
         """Return the whole configuration as YAML."""

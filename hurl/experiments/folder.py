@@ -103,6 +103,17 @@ class RunFolder:
                     shutil.rmtree(self.path, ignore_errors=True)  # what went wrong is told, not what is left
                 raise
 
+    def is_finished(self, config: RunConfig) -> bool:
+        """Whether it holds this very run, trained to its end; what is damaged is not finished."""
+        last = self.checkpoints / f"{config.iterations:06d}"
+        if not last.is_dir() or self.replay.exists():
+            return False
+        try:
+            rows = self.read_metrics()
+            return len(rows) == config.rows_until(config.iterations) and self.read_config() == config
+        except ValueError:
+            return False
+
     def pin_input(self, name: str, digest: str) -> None:
         """Write down the hash of something that the run is made from; where there is one already, compare them.
 
@@ -131,7 +142,7 @@ class RunFolder:
         if not self.metrics_file.exists():
             return []
         rows: list[Row] = []
-        with self.metrics_file.open(newline="", encoding="utf-8") as file:
+        with self.metrics_file.open(newline="", encoding="utf-8", errors="replace") as file:
             for line in csv.DictReader(file):
                 if last is not None and rows and rows[-1].iteration >= last:
                     break

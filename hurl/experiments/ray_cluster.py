@@ -70,7 +70,6 @@ def run_tasks_on_ray(
 def connected(address: str) -> Iterator[ModuleType]:
     """Connect to a Ray cluster, or start one on this machine for `local`; yield the module `ray`."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of a change to come
     try:
         import ray
     except ModuleNotFoundError:
@@ -124,6 +123,7 @@ class _Job:
     :param directory: where the driver is, and the user's own modules with it
     :param token: a file that the driver left in the folder of the campaign
     :param seconds: from one report to the next
+    :param gpus: how many the command may use
     """
 
     arguments: tuple[str, ...]
@@ -133,6 +133,7 @@ class _Job:
     directory: Path
     token: Path
     seconds: float
+    gpus: float
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,9 @@ class _Runner:
             _receive(job.root, parcels or [])
         known = list_files(job.root, job.places)
         directory = job.directory if job.directory.is_dir() else None
-        self.process = start_command(job.arguments, job.log, directory)
+        # to a command that asked for no GPU, Ray leaves all of them to see
+        hidden = {} if job.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        self.process = start_command(job.arguments, job.log, directory, **hidden)
         self.reports = self._report(job, shared, known)
         return True
 
@@ -248,6 +251,7 @@ class _Dispatcher:
         self.flights: dict[Any, _Flight] = {}  # by the reference to the runner's next answer
         self.token = root / f".ray-{uuid.uuid4().hex}"
         self.sending = False  # until a node is met that does not share the folder
+        self.begun = False
         self.products: dict[str, _Parcel] = {}
 
     def run(self, watch: Callable[[dict[str, State]], None]) -> None:
@@ -257,7 +261,7 @@ class _Dispatcher:
         checked = 0.0
         try:
             while True:
-                if time.monotonic() - checked > REPORT_SECONDS:
+                if not self.begun and time.monotonic() - checked > REPORT_SECONDS:
                     self._check_nodes()
                     checked = time.monotonic()
                 underway = {flight.task.name for flight in self.flights.values()}
@@ -275,7 +279,10 @@ class _Dispatcher:
         raise_failures(self.tasks, self.states)
 
     def _check_nodes(self) -> None:
-        """Refuse a task that no node has the cores or GPUs for: Ray would wait for one."""
+        """Refuse a task that no node has the cores or GPUs for: Ray would wait for one.
+
+        Later, when others run, it may wait: a node that died can come back.
+        """
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
         for task in self.tasks:
             if not nodes or self.states[task.name] not in (State.waiting, State.running):
@@ -296,7 +303,9 @@ class _Dispatcher:
 
     def _start(self, flight: _Flight) -> None:
         task = flight.task
-        job = _Job(task.arguments, task.log, _places(task), self.root, Path.cwd(), self.token, REPORT_SECONDS)
+        job = _Job(
+            task.arguments, task.log, _places(task), self.root, Path.cwd(), self.token, REPORT_SECONDS, task.gpus
+        )
         reference = flight.runner.start.remote(job, self._parcels(task) if self.sending else None)
         self.flights[reference] = flight
 
@@ -320,7 +329,7 @@ class _Dispatcher:
 
     def _take_start(self, flight: _Flight, started: bool) -> None:
         if started:
-            flight.started = True
+            self.begun = flight.started = True
             self.states[flight.task.name] = State.running
             self._ask(flight)
         elif self.shared:
@@ -335,6 +344,7 @@ class _Dispatcher:
         if isinstance(report, int):
             self.states[flight.task.name] = State.done if report == 0 else State.failed
             self.ray.kill(flight.runner)
+            self._forget_products()
             return
         if isinstance(report, bytes):
             flight.inbox.write(report)
@@ -374,6 +384,12 @@ class _Dispatcher:
         if task.name not in self.products:
             self.products[task.name] = self._pack(_places(task))
         return self.products[task.name]
+
+    def _forget_products(self) -> None:
+        """Let Ray's object store drop what no task that is still to be done needs."""
+        left = [task for task in self.tasks if self.states[task.name] in (State.waiting, State.running)]
+        needed = {name for task in left for name in task.needs}
+        self.products = {name: parcel for name, parcel in self.products.items() if name in needed}
 
     def _pack(self, places: tuple[Path, ...]) -> _Parcel:
         names = list(list_files(self.root, places))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hurl.experiments.config import ConfigurationError, RunConfig, load_config, preset_names
+from hurl.experiments.config import ConfigurationError, DataConfig, RunConfig, load_config, preset_names
 from hurl.experiments.folder import Row
 from hurl.names import nearest
 
@@ -35,8 +35,11 @@ class Recipe:
 
 def load_recipe(name: str, seed: int = 0) -> Recipe:
     """Return how the data of a preset is made, with a seed for its run."""
-    data = {preset: load_config(variant).data for variant in preset_names() if (preset := variant.split("/")[0])}
-    recipes = {preset: values for preset, values in data.items() if values is not None}
+    recipes: dict[str, DataConfig] = {}
+    for variant in preset_names():
+        data = load_config(variant).data
+        if data is not None:
+            recipes.setdefault(variant.split("/")[0], data)
     if name not in recipes:
         hint = nearest(name, recipes) or f"; there are {', '.join(recipes)}"
         raise ConfigurationError(f"there is no recipe {name!r}{hint}")

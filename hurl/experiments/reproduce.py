@@ -294,8 +294,17 @@ def _plan_trial(first: Panel, scale: Scale, settings: Sequence[str], out: Path) 
     file, folder = out / "configs" / f"trial-{name}.yaml", out / "shared" / "trials" / name
     log = out / "logs" / f"trial-{name}.log"
     command = ("train", str(file), "--out", str(folder))
-    files = ((file, config.to_yaml()),)
-    return Trial(Task(f"trial {name}", command, log, files=files, folder=folder, cores=config.cores, gpus=config.gpus))
+    task = Task(
+        f"trial {name}",
+        command,
+        log,
+        files=((file, config.to_yaml()),),
+        folder=folder,
+        cores=config.cores,
+        gpus=config.gpus,
+        finished=RunFolder(folder).is_finished(config),
+    )
+    return Trial(task)
 
 
 def _seconds_of_run(config: RunConfig, speed: Speed) -> float:

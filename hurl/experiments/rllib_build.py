@@ -100,7 +100,8 @@ def _refusals(config: RunConfig) -> Iterator[None]:
 def _configure(config: RunConfig) -> AlgorithmConfig:
     """Return RLlib's configuration of the run, without its seed and its guidance."""
     # warnings of the stack that RLlib had before, and of what the configuration does not set
-    logging.getLogger("ray").setLevel(logging.ERROR)
+    for name in ("ray", "ray.rllib"):  # each has a level of its own
+        logging.getLogger(name).setLevel(logging.ERROR)
     _check_keys(config)
     rllib_config = _default_config(config.algorithm.name)
     parameters = deepcopy(config.algorithm.parameters)
@@ -122,7 +123,19 @@ def _configure(config: RunConfig) -> AlgorithmConfig:
     rllib_config.env_runners(**groups["env_runners"]).learners(**groups["learners"])
     rllib_config.reporting(min_sample_timesteps_per_iteration=config.steps_per_iteration, min_time_s_per_iteration=0)
     rllib_config.callbacks(on_episode_end=_log_episode)
+    if isinstance(rllib_config, PPOConfig):
+        _check_batch(rllib_config, config.steps_per_iteration)
     return _with_model(rllib_config, config.algorithm.policy, model_config)
+
+
+def _check_batch(rllib_config: PPOConfig, steps_per_iteration: int) -> None:
+    """Refuse a train batch that would make iterations longer than the configuration says."""
+    batch = rllib_config.total_train_batch_size
+    if steps_per_iteration % batch:
+        raise ConfigurationError(
+            f"steps_per_iteration={steps_per_iteration} must be a multiple of the train batch of all learners, {batch} "
+            "steps: leave train_batch_size_per_learner out, or change one of the two"
+        )
 
 
 def _check_keys(config: RunConfig) -> None:

@@ -107,7 +107,7 @@ def _go_on(
 
 def _read_all_rows(config: RunConfig, folder: RunFolder) -> list[Row]:
     """Return the metrics of a finished run, all of which must be there: it has no replay left to go back with."""
-    rows, expected = folder.read_metrics(), _rows_until(config, config.iterations)
+    rows, expected = folder.read_metrics(), config.rows_until(config.iterations)
     if len(rows) != expected:
         raise RunFolderError(
             f"{folder.metrics_file} has {len(rows)} of the {expected} iterations of a run that is finished: put the "
@@ -116,14 +116,9 @@ def _read_all_rows(config: RunConfig, folder: RunFolder) -> list[Row]:
     return rows
 
 
-def _rows_until(config: RunConfig, iteration: int) -> int:
-    """Return how many rows there are after an iteration: a warm start has one too."""
-    return iteration if config.warm_start is None else iteration + 1
-
-
 def read_rows(config: RunConfig, folder: RunFolder, iteration: int) -> list[Row]:
     """Return the metrics up to a checkpoint's iteration, all of which must be there."""
-    rows, expected = folder.read_metrics(last=iteration), _rows_until(config, iteration)
+    rows, expected = folder.read_metrics(last=iteration), config.rows_until(iteration)
     if len(rows) != expected:
         raise RunFolderError(
             f"{folder.metrics_file} has {len(rows)} of the {expected} iterations of the last checkpoint: "

@@ -64,6 +64,7 @@ class Task:
     :param cores: how many it uses; on this machine it gets its share, whatever it asks for
     :param gpus: how many it uses, which Ray hands out; on this machine it sees all that there are
     :param files: what it reads that nobody has written yet: paths and texts, written when it starts
+    :param finished: whether it was found to be done when it was planned, so that it need not run
     """
 
     name: str
@@ -75,6 +76,7 @@ class Task:
     cores: int = 1
     gpus: float = 0.0
     files: tuple[tuple[Path, str], ...] = ()
+    finished: bool = False
 
     def write_files(self) -> None:
         """Write what it reads, before it is started."""
@@ -122,11 +124,14 @@ def cores_here() -> int:
     return len(os.sched_getaffinity(0)) if PINNING else os.cpu_count() or 1
 
 
-def start_command(arguments: Sequence[str], log: Path, directory: Path | None = None) -> subprocess.Popen[bytes]:
+def start_command(
+    arguments: Sequence[str], log: Path, directory: Path | None = None, **variables: str
+) -> subprocess.Popen[bytes]:
     """Start a command of hurl that ends, at the latest, with this process.
 
     :param log: where its output goes
     :param directory: where it runs, this process's own by default
+    :param variables: of its environment, beside those of this process
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
@@ -136,14 +141,14 @@ def start_command(arguments: Sequence[str], log: Path, directory: Path | None = 
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=directory,
+            env=os.environ | variables,
         )
 
 
 def first_states(tasks: Sequence[Task]) -> dict[str, State]:
     """Return the states before anything runs: what is there need not be made."""
-    return {
-        task.name: State.done if task.product is not None and task.product.exists() else State.waiting for task in tasks
-    }
+    there = {task.name for task in tasks if task.finished or (task.product is not None and task.product.exists())}
+    return {task.name: State.done if task.name in there else State.waiting for task in tasks}
 
 
 def ready_tasks(tasks: Sequence[Task], states: dict[str, State]) -> list[Task]:

@@ -27,7 +27,8 @@ SEED_FOLDER = re.compile(r"seed-\d+")
 SEED_ENDING = re.compile(r"[-_.]?seed[-_]?\d+$")
 RETURN = COLUMNS.index("return_mean")
 # Where a campaign keeps the runs that made its data: they are no variants, and reported only when named themselves.
-SHARED = "shared"
+# In a campaign's `shared`: runs that data is made from, and short ones that tell what it costs.
+SHARED, NOT_REPORTED = "shared", ("behaviour", "trials")
 # What may differ between the seeds of one algorithm: it does not say what is learned, only which run of it this is.
 NOT_THE_ALGORITHM = ("seed", "threads", "checkpoint_every")
 
@@ -165,13 +166,23 @@ def collect_panels(panels: Mapping[str, Iterable[Path]]) -> Collection:
 
     :param panels: folders by title; those of one panel are of one environment
     """
-    found = {title: collect_runs(folders) for title, folders in panels.items()}
-    for title, collection in found.items():
-        if len(collection.environments) > 1:
-            names = ", ".join(environment.name for environment in collection.environments)
-            raise ReportError(f"{title} can't be one picture: its runs are of {names}")
-    environments = [Environment(title, collection.environments[0].variants) for title, collection in found.items()]
-    return Collection(environments, [warning for collection in found.values() for warning in collection.warnings])
+    environments: list[Environment] = []
+    warnings: list[str] = []
+    for title, folders in panels.items():
+        try:
+            found = collect_runs(folders)
+        except ReportError as error:
+            warnings.append(f"{title} is not in the report: {error}")
+            continue
+        if len(found.environments) > 1:
+            names = ", ".join(environment.name for environment in found.environments)
+            warnings.append(f"{title} is not in the report: it can't be one picture, its runs are of {names}")
+        else:
+            environments.append(Environment(title, found.environments[0].variants))
+            warnings += found.warnings
+    if not environments:
+        raise ReportError("; ".join(warnings))
+    return Collection(environments, warnings)
 
 
 def _run_folders(folders: Iterable[Path]) -> list[Path]:
@@ -187,8 +198,8 @@ def _run_folders(folders: Iterable[Path]) -> list[Path]:
 
 def _walk(folder: Path) -> Iterator[Path]:
     for path, inner, files in os.walk(folder):
-        if SHARED in inner:
-            inner.remove(SHARED)
+        if Path(path).name == SHARED:
+            inner[:] = [name for name in inner if name not in NOT_REPORTED]
         if "config.yaml" in files:
             inner.clear()  # checkpoints and events are no runs
             yield Path(path)
@@ -246,12 +257,12 @@ def _table(rows: list[list[float]]) -> Floats:
 
 
 def _parse_line(line: str) -> list[float] | None:
-    """Return the numbers of a line, or None where one is missing or the return is not a number."""
+    """Return the numbers of a line, or None where one is missing, or a count or the return is not finite."""
     try:
         row = [float(value) for value in line.split(",")]
     except ValueError:
         return None
-    return row if len(row) == len(COLUMNS) and np.isfinite(row[RETURN]) else None
+    return row if len(row) == len(COLUMNS) and np.isfinite(row[: RETURN + 1]).all() else None
 
 
 def _environment_name(config: RunConfig) -> str:

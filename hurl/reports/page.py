@@ -202,24 +202,21 @@ def _table(table: TextTable) -> str:
 
 
 def _scores(report: Report) -> str:
+    remarks = "<ul>" + "".join(f"<li>{html.escape(remark)}</li>" for remark in report.remarks) + "</ul>"
     if not report.scores:
-        return (
-            '<section class="scores"><h2>Scores over environments</h2><p>No variant has two seeds or more: aggregate '
-            "scores and the probability of improvement would say nothing, and are left out.</p></section>"
-        )
+        return f'<section class="scores"><h2>Scores over environments</h2><p>There are none:</p>{remarks}</section>'
     figures = "".join(
         f'<figure><figcaption>{html.escape(title)}</figcaption><div class="chart" data-chart="score-{index}"></div>'
         "</figure>"
         for index, title in enumerate(SCORE_TITLES.values())
     )
     baselines = ", ".join(f"{section.baseline} in {section.environment.name}" for section in report.sections)
-    remarks = "".join(f"<li>{html.escape(remark)}</li>" for remark in report.remarks)
     return (
         '<section class="scores"><h2>Scores over environments</h2>'
         "<p>The score of a run is (AUC − low) / (high − low), low and high being the lowest and highest AUC of a run "
         "in that environment. Scores of variants that were run in different environments can't be compared. "
         f"Baseline: {html.escape(baselines)}.</p>"
-        f'<div class="charts small">{figures}</div>{_table(scores_table(report.scores))}<ul>{remarks}</ul>'
+        f'<div class="charts small">{figures}</div>{_table(scores_table(report.scores))}{remarks}'
         '<p class="files">Files beside this page: <a href="scores.svg">scores (SVG)</a> <a href="scores.png">PNG</a> '
         '<a href="scores.csv">scores (CSV)</a></p></section>'
     )

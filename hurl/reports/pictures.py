@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from hurl.files import write_whole
 from hurl.reports.report import Report, Section
-from hurl.reports.statistics import Curve, Estimate
+from hurl.reports.statistics import CONFIDENCE, Curve, Estimate
 
 __all__ = ["SCORE_TITLES", "Look", "looks_of", "ratios_of", "write_pictures"]
 
@@ -178,7 +178,7 @@ def _draw_ratios(section: Section, looks: dict[str, Look]) -> Figure:
     axes = figure.add_subplot()
     _draw_intervals(axes, rows, looks)
     axes.axvline(neutral, color="0.4", linewidth=1, linestyle=":")
-    axes.set(title=f"{section.environment.name}: {title}", xlabel=f"{title}, 95 % bootstrap interval")
+    axes.set(title=f"{section.environment.name}: {title}", xlabel=f"{title}, {CONFIDENCE:.0%} bootstrap interval")
     return figure
 
 
@@ -190,7 +190,7 @@ def _draw_scores(report: Report, looks: dict[str, Look]) -> Figure:
         axes.set_title(title, fontsize=9)
         if score == "improvement":
             axes.axvline(0.5, color="0.4", linewidth=1, linestyle=":")
-    figure.suptitle("scores over environments, 95 % bootstrap intervals")
+    figure.suptitle(f"scores over environments, {CONFIDENCE:.0%} bootstrap intervals")
     return figure
 
 

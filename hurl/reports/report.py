@@ -132,10 +132,11 @@ def _baselines(environments: Sequence[Environment], wanted: str | None) -> list[
     if wanted is not None and wanted not in names:
         hint = nearest(wanted, names) or f"; the variants are {', '.join(sorted(names))}"
         raise ReportError(f"there is no variant {wanted!r} to be the baseline{hint}")
+    preferred = USUAL_BASELINES if wanted is None else (wanted, *USUAL_BASELINES)
     found = []
     for environment in environments:
         here = [variant.name for variant in environment.variants]
-        found.append(next((name for name in (wanted, *USUAL_BASELINES) if name in here), here[0]) or here[0])
+        found.append(next((name for name in preferred if name in here), here[0]))
     return found
 
 

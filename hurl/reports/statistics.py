@@ -207,8 +207,9 @@ def _summary(variant: Variant, baseline: Variant, threshold: float) -> Summary:
     ours, theirs = _common_areas(variant, baseline)
     itself = variant is baseline
     difference = Estimate(0.0) if itself else bootstrap(lambda x, y: x - y, ours, theirs)
-    positive = bool(theirs.min() > 0)
-    ratio = Estimate(1.0) if itself else bootstrap(lambda x, y: x / y, ours, theirs) if positive else None
+    ratio = None
+    if theirs.min() > 0:
+        ratio = Estimate(1.0) if itself else bootstrap(lambda x, y: x / y, ours, theirs)
     return Summary(
         variant=variant.name,
         seeds=len(runs),
@@ -219,7 +220,7 @@ def _summary(variant: Variant, baseline: Variant, threshold: float) -> Summary:
         final=bootstrap(_itself, np.array([final_return(run) for run in runs])),
         samples=median if np.isfinite(median) else None,
         reached=int(np.isfinite(samples).sum()),
-        ratio=ratio if positive else None,
+        ratio=ratio,
         difference=difference,
     )
 

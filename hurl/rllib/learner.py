@@ -57,17 +57,17 @@ class GuidedLearner(Learner):  # type: ignore[misc]
         return super().compute_loss_for_module(config=self._guided_config, **kwargs)
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Log λ, γ̃ and the h of the batch."""
+        """Log the present λ and γ̃, and h over all batches between two results."""
         super().after_gradient_based_update(timesteps=timesteps)
         statistics = self.guidance.read_statistics()
-        for name, value, reduction in (
-            ("lambda", self.guidance.lambda_, "mean"),
-            ("discount", self.guidance.discount, "mean"),
-            ("h_mean", statistics.mean, "mean"),
-            ("h_min", statistics.minimum, "min"),
-            ("h_max", statistics.maximum, "max"),
+        for name, value, reduction, window in (
+            ("lambda", self.guidance.lambda_, "mean", 1),
+            ("discount", self.guidance.discount, "mean", 1),
+            ("h_mean", statistics.mean, "mean", None),
+            ("h_min", statistics.minimum, "min", None),
+            ("h_max", statistics.maximum, "max", None),
         ):
-            self.metrics.log_value((DEFAULT_MODULE_ID, f"guidance_{name}"), value, reduce=reduction, window=1)
+            self.metrics.log_value((DEFAULT_MODULE_ID, f"guidance_{name}"), value, reduce=reduction, window=window)
 
 
 @cache

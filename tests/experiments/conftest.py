@@ -2,7 +2,9 @@
 
 import csv
 import signal
+import time
 
+import psutil
 import pytest
 import yaml
 
@@ -38,6 +40,18 @@ def repeating(file):
     """Return the metrics without the columns of time."""
     with file.open(newline="") as lines:
         return [{k: v for k, v in row.items() if not k.startswith("seconds")} for row in csv.DictReader(lines)]
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def wait_until_ended(process):
+    """Wait for a process that is nobody's child any more; not every machine clears those away."""
+    wait_for(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
 
 
 def heed_interruptions():

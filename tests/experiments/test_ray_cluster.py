@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from hurl.cli import app
 from hurl.experiments.ray_cluster import RayClusterError, connected, run_tasks_on_ray
 from hurl.experiments.tasks import State, Task, TasksFailedError, run_tasks
-from tests.experiments.conftest import SMALL, repeating
+from tests.experiments.conftest import SMALL, repeating, wait_until_ended
 
 # Ray's components end with this; a token, which it would keep in the user's home, is of no use on loopback.
 # Nothing waits for other work on the machine, or gives up because of it.
@@ -178,7 +178,7 @@ def test_nothing_is_lost_with_a_node(shared, head, second, alone, unshared, tmp_
     tasks = plan(root)[: 2 if shared else None]
     run_tasks_on_ray(tasks, head.address, root, killer)
     assert killer.victim is not None
-    assert not killer.victim.is_running()  # though nothing but Ray was killed
+    wait_until_ended(killer.victim)  # though nothing but Ray was killed
     assert "resuming from iteration" in (root / "logs" / f"{killer.run.name}.log").read_text()
     for task in tasks:
         if task.arguments[0] == "train":
@@ -202,8 +202,8 @@ def test_a_command_that_fails_is_not_repeated_and_hurts_only_those_that_need_it(
 
 @pytest.fixture
 def nothing_here(monkeypatch):
-    """Commands can be run on a cluster only."""
-    monkeypatch.delattr("hurl.cli.steps.run_tasks")
+    """Commands can be run on a cluster only, whose nodes are processes of their own."""
+    monkeypatch.delattr("hurl.experiments.tasks.start_command")
 
 
 @pytest.mark.usefixtures("nothing_here")

@@ -170,7 +170,8 @@ def test_the_whole_figure_at_a_tiny_scale(tmp_path):
 
 
 def test_a_game_of_procgen_at_a_tiny_scale(tmp_path):
-    done = _hurl("reproduce", "figure-4", "--games", "bossfight", "--scale", "tiny", "--out", tmp_path)
+    arguments = ["--games", "bossfight", "--scale", "tiny", "--ray", "local", "--out", tmp_path]
+    done = _hurl("reproduce", "figure-4", *arguments)  # a Ray in the tasks of another
     assert done.returncode == 0, done.stderr
     assert "4b BossFight" in done.stdout
     (row, *_) = reversed(RunFolder(tmp_path / "procgen-bossfight" / "ppo-hurl" / "seed-0").read_metrics())
@@ -186,7 +187,7 @@ def test_a_panel_without_results_hides_no_other(tmp_path, capsys):
     write("halfcheetah/sac-bc/seed-0", [1.0], start=0, settings=["warm_start.dataset=a/b-v0"])
     _report(plan, tmp_path)
     printed = capsys.readouterr()
-    assert "warning: figure-2e is not in the report: " in printed.err
+    assert "warning: 2e HalfCheetah is not in the report: " in printed.err
     assert "2c Hopper" in printed.out
     assert (tmp_path / "report" / "report.html").is_file()
 

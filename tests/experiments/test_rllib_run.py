@@ -154,6 +154,15 @@ def test_a_killed_run_goes_on_where_its_last_checkpoint_is(tmp_path):
     assert updates[1] >= updates[0] + 3 * 4  # three iterations of two epochs, two minibatches or more each
 
 
+def test_a_run_whose_learner_is_a_process_of_its_own_goes_on(tmp_path):
+    config, run = configured(with_parameters(PPO, learners={"num_learners": 1}), iterations=3), tmp_path / "run"
+    with pytest.raises(InterruptionError):
+        train(config, run, stop_after(2))
+    rows = train(config, run)
+    assert [row.lambda_ for row in rows] == pytest.approx([0.5, 0.75, 1.0])
+    assert updates_of(run / "checkpoints" / "000003") > updates_of(run / "checkpoints" / "000002") > 0
+
+
 def test_rows_of_a_guided_run_and_of_one_without_guidance(tmp_path):
     (guided,) = train(configured(iterations=1), tmp_path / "guided")
     (plain,) = train(configured(iterations=1, guidance=None), tmp_path / "plain")
@@ -289,8 +298,18 @@ def test_collecting_from_a_run_on_procgen(tmp_path):
         (with_parameters(PPO, env_runners={"rollout_length": 2}), r"no parameter 'env_runners.rollout_length'; did"),
         (with_parameters(PPO, env_runners=2), r"parameters.env_runners must hold keys and values, got 2"),
         (with_parameters(PPO, env_runners={"num_env_runners": 2}), r"n_envs=1 must be a multiple of num_env_runners=2"),
+        (with_parameters(PPO, env_runners={"num_env_runners": -1}), r"num_env_runners must be .* not negative, got -1"),
+        (with_parameters(PPO, env_runners={"num_env_runners": "two"}), r"must be a number .*, got 'two'"),
+        (
+            with_parameters(PPO, learners={"num_learners": 0.5}),
+            r"learners.num_learners must be a whole number, got 0.5",
+        ),
+        (with_parameters(PPO, train_batch_size_per_learner=800), r"=200 must be a multiple of .*, 800 steps: leave"),
         (with_parameters(PPO, minibatch_size=1000), r"rllib.PPO on CartPole-v1 can't be built: .*minibatch_size"),
-        ({"environment": {"id": "CartPole-v7", "n_envs": 1}}, r"no environment 'CartPole-v7'.*nearest are CartPole-v1"),
+        (
+            {"environment": {"id": "CartPole-v7", "n_envs": 1}},
+            r"no environment 'CartPole-v7'.*did you mean 'CartPole-v1'",
+        ),
         ({"guidance": GUIDANCE | {"heuristic": "no.such:thing"}}, r"guidance.heuristic: 'no.such:thing'"),
     ],
 )
@@ -323,7 +342,7 @@ def test_the_preset_is_one_round_of_sampling_an_iteration():
     assert rllib_config.total_train_batch_size == config.steps_per_iteration == 64 * 256
     assert config.iterations == 8_000_000 // config.steps_per_iteration
     refused = load_config("procgen/ppo", ["algorithm.parameters.train_batch_size_per_learner=4000"])
-    with pytest.raises(ConfigurationError, match=r"4000.*cannot be achieved"):
+    with pytest.raises(ConfigurationError, match=r"steps_per_iteration=16384 must be a multiple of .*, 4000 steps"):
         configure(refused, seed=0)
 
 

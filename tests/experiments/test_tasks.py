@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
@@ -10,6 +9,7 @@ import yaml
 
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.tasks import State, Task, TasksFailedError, run_tasks
+from tests.experiments.conftest import wait_for, wait_until_ended
 
 
 @pytest.fixture
@@ -73,15 +73,8 @@ def test_what_was_started_ends_with_the_process_that_started_it(small, folder, d
     )
     driver = subprocess.Popen([sys.executable, "-c", script])
     metrics = folder / "run" / "metrics.csv"
-    _wait(metrics.exists)
+    wait_for(metrics.exists)
     (child,) = psutil.Process(driver.pid).children()
     driver.send_signal(deadly)
     driver.wait()
-    _wait(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
-
-
-def _wait(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until_ended(child)

@@ -29,6 +29,7 @@ from hurl.experiments.tuning import (
     best_values,
     check_grid,
     check_stage,
+    default_grid,
     find_source,
     plan_scale,
     rank,
@@ -307,6 +308,7 @@ def test_grids_of_rllibs_algorithms():
     check_grid({"algorithm.parameters.use_critic": [True, False]}, config)
     with pytest.raises(TuningError, match=r"rllib.PPO has no parameter 'use_critc'; did you mean 'use_critic'"):
         check_grid({"algorithm.parameters.use_critc": [True]}, config)
+    assert (default_grid(config), default_grid(load_config("hopper/sac"))) == ("procgen", "mujoco")
 
 
 def test_a_preset_alone():

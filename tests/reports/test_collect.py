@@ -77,13 +77,22 @@ def test_a_copy_of_a_run_is_no_further_evidence(write_run: WriteRun, tmp_path: P
 
 def test_runs_that_made_a_campaigns_data_are_no_variants(write_run: WriteRun, tmp_path: Path) -> None:
     write_run("hopper/sac/seed-0", [1.0])
+    write_run("shared/trials/Hopper-v4", [1.0], settings=["gamma=0.5"])
     behaviour = write_run("shared/behaviour/hopper-sac", [1.0], settings=["gamma=0.5"])
     assert names(tmp_path) == {"Hopper-v4": {"sac": 1}}
     assert names(behaviour) == {"Hopper-v4": {"hopper-sac": 1}}
+    assert names(write_run("team/shared/pbrs/seed-0", [1.0]).parents[2]) == {"Hopper-v4": {"pbrs": 1}}
 
 
 @pytest.mark.parametrize(
-    "left", ["4,4000,7", "4,4000,7.0,1.0,6.0,8.0,50.0,0.9,0.45,nan,nan,nan,1.0,2.0,3", "x\n", NOT_A_NUMBER]
+    "left",
+    [
+        "4,4000,7",
+        "4,4000,7.0,1.0,6.0,8.0,50.0,0.9,0.45,nan,nan,nan,1.0,2.0,3",
+        "x\n",
+        NOT_A_NUMBER,
+        NOT_A_NUMBER.replace("4000,nan", "nan,7.0"),
+    ],
 )
 def test_a_metrics_file_is_read_up_to_the_damaged_line(write_run: WriteRun, tmp_path: Path, left: str) -> None:
     damaged = write_run("sac/seed-0", [1.0, 2.0, 3.0]) / "metrics.csv"
@@ -141,8 +150,11 @@ def test_a_panel_has_a_title_and_runs_of_one_environment(write_run: WriteRun, tm
     found = collect_panels(panels)
     names = {environment.name: [v.name for v in environment.variants] for environment in found.environments}
     assert names == {"c Hopper": ["sac"], "f λ": ["0.9"]}
-    with pytest.raises(ReportError, match=r"all can't be one picture: its runs are of Hopper-v4, Swimmer-v4"):
+    with pytest.raises(ReportError, match=r"all is not .*can't be one picture, its runs are of Hopper-v4, Swimmer-v4"):
         collect_panels({"all": [runs]})
+    found = collect_panels({"all": [runs], "missing": [runs / "ant"]} | panels)
+    assert [environment.name for environment in found.environments] == list(panels)
+    assert [warning.partition(" is not in the report")[0] for warning in found.warnings] == ["all", "missing"]
 
 
 def test_a_run_that_has_only_its_warm_start_is_no_behaviour_cloning(write_run: WriteRun, tmp_path: Path) -> None:

@@ -137,11 +137,21 @@ def test_bad_thresholds_are_told(runs: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_equal_runs_say_so_in_place_of_scores(write_run: WriteRun, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(f"hurl/seed-{seed}", [-500.0, -500.0], seed=seed)
+        write_run(f"sac/seed-{seed}", [-500.0, -500.0], seed=seed)
+    error, output = run_command(tmp_path / "runs", "--out", tmp_path / "out")
+    assert error is None
+    assert "No scores over environments: Hopper-v4: all runs have the same AUC" in output
+    assert "all runs have the same AUC" in (tmp_path / "out" / "report.html").read_text("utf-8")
+
+
 def test_one_seed_says_so_in_place_of_scores(write_run: WriteRun, tmp_path: Path) -> None:
     write_run("sac/seed-0", [1.0, 2.0])
     error, output = run_command(tmp_path / "runs", "--out", tmp_path / "out")
     assert error is None
-    assert "No variant has two seeds or more" in output
+    assert "No scores over environments: Hopper-v4: sac has one seed, no score without two" in output
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert "No variant has two seeds or more" in page
+    assert "sac has one seed, no score without two" in page
     assert "One seed, so no interval: sac" in page

@@ -164,7 +164,7 @@ def test_env_runners_play_levels_of_their_own():
 
 
 def test_what_can_not_be_made():
-    with pytest.raises(UnknownEnvironmentError, match=r"'CoinrunEazy-v0' in EnvPool: the nearest are CoinrunEasy-v0"):
+    with pytest.raises(UnknownEnvironmentError, match=r"'CoinrunEazy-v0' in EnvPool; did you mean 'CoinrunEasy-v0'"):
         on_envpool(PPOConfig(), "CoinrunEazy-v0")
     with pytest.raises(ValueError, match="the game's own"):
         EnvPoolVectorEnv({"env_id": "CoinrunEasy-v0", "num_envs": 1, "max_episode_steps": 5})

@@ -28,6 +28,7 @@ __all__ = [
     "TuningError",
     "check_grid",
     "check_stage",
+    "default_grid",
     "find_source",
     "read_grid",
     "with_values",
@@ -63,6 +64,11 @@ def find_source(source: str, stage: Stage) -> str:
         return next((name for name, config in configs.items() if config.is_plain), names[0])
     guided = [name for name, config in configs.items() if config.guidance is not None]
     raise TuningError(f"{source!r} does not say which guidance to tune: name a variant, such as {' or '.join(guided)}")
+
+
+def default_grid(config: RunConfig) -> str:
+    """Return the name of the paper's grid for a configuration: that of Procgen for RLlib's algorithms."""
+    return "procgen" if config.algorithm.library == "rllib" else "mujoco"
 
 
 def read_grid(name: str, stage: Stage) -> Grid:

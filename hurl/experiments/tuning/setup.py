@@ -22,6 +22,13 @@ __all__ = ["set_up"]
 
 TIMING_ITERATIONS = 2
 
+# Runs steps, so many at a time, under a heading that says what for.
+Run = Callable[[str, Campaign, int], None]
+
+
+def _run_here(heading: str, plan: Campaign, jobs: int) -> None:
+    run_tasks(plan.tasks, jobs)
+
 
 def set_up(
     folder: Path,
@@ -33,7 +40,7 @@ def set_up(
     trials: int,
     jobs: int = 1,
     budget: float | None = None,
-    prepare: Callable[[Campaign], None] = lambda campaign: run_tasks(campaign.tasks, 1),
+    run: Run = _run_here,
     wait: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> Study:
     """Return the study in a folder, begun where there is none.
@@ -42,8 +49,8 @@ def set_up(
     :param trials: how many there are to be; fewer where a budget is short
     :param jobs: how many will run at a time
     :param budget: in hours
-    :param prepare: runs the steps that make data and heuristic
-    :param wait: entered with a sentence while something takes its time
+    :param run: runs what comes before the trials: the steps that make data and heuristic, and short runs to time
+    :param wait: entered with a sentence while another process sets the study up
     """
     if not Study(folder).exists:
         check_grid(grid, config)
@@ -55,9 +62,8 @@ def set_up(
                 more = Scale(trials, scale.iterations, scale.pruning)
                 study.write(study.settings.model_copy(update={"scale": more}))
         else:
-            prepared = _prepare(config, folder, prepare)
-            with wait("timing short runs"):
-                timing = _measure(prepared, folder, jobs)
+            prepared = _prepare(config, folder, run)
+            timing = _measure(prepared, folder, jobs, run)
             study.write(
                 StudyConfig(
                     stage=stage,
@@ -74,29 +80,36 @@ def set_up(
     return study
 
 
-def _prepare(config: RunConfig, folder: Path, prepare: Callable[[Campaign], None]) -> RunConfig:
+def _prepare(config: RunConfig, folder: Path, run: Run) -> RunConfig:
     """Make data and heuristic, once for all trials; return the configuration with their paths."""
     if not config.needs_data:
         return config
     plan, prepared = plan_preparation(config, folder)
-    prepare(plan)
+    run("First what all trials are made from:", plan, 1)
     return prepared
 
 
-def _measure(config: RunConfig, folder: Path, jobs: int) -> Timing:
+def _measure(config: RunConfig, folder: Path, jobs: int, run: Run) -> Timing:
     """Return what a trial takes, by short runs side by side; what is wrong with all trials is found here, too."""
     short = folder / "timing"
     shutil.rmtree(short, ignore_errors=True)  # half of a run says nothing of a whole one
     short.mkdir()
     first = config.model_copy(update={"iterations": min(config.iterations, TIMING_ITERATIONS)})
     write_whole(short / "run.yaml", first.to_yaml().encode())
-    runs = [short / str(number) for number in range(jobs)]
+    folders = [short.resolve() / str(number) for number in range(jobs)]
     tasks = [
-        Task(f"short run {run.name}", ("train", str(short / "run.yaml"), "--out", str(run)), short / f"{run.name}.log")
-        for run in runs
+        Task(
+            f"short run {path.name}",
+            ("train", str(path.with_name("run.yaml")), "--out", str(path)),
+            path.with_suffix(".log"),
+            folder=path,
+            cores=config.cores,
+            gpus=config.gpus,
+        )
+        for path in folders
     ]
     started = time.perf_counter()
-    run_tasks(tasks, jobs)
-    timing = Timing.of_runs([RunFolder(run).read_metrics() for run in runs], time.perf_counter() - started)
+    run("How long a trial takes:", Campaign(tuple(tasks), ()), jobs)
+    timing = Timing.of_runs([RunFolder(path).read_metrics() for path in folders], time.perf_counter() - started)
     shutil.rmtree(short)
     return timing
