@@ -123,7 +123,9 @@ class Guidance:
         if not callable(heuristic):
             raise TypeError(f"the heuristic must be a function of a batch of observations, got {heuristic!r}")
         if not callable(schedule):
-            raise TypeError(f"the schedule must be a function of the iteration, got {schedule!r}")
+            raise TypeError(
+                f"the schedule must be a function of the iteration, such as ConstantSchedule(0.9), got {schedule!r}"
+            )
         _check_gamma(gamma)
         own_gamma = getattr(heuristic, "gamma", None)
         if isinstance(own_gamma, float) and own_gamma != gamma:
@@ -183,9 +185,10 @@ class Guidance:
         count = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
         try:
             values = np.asarray(self.heuristic(observations))
-        except (RuntimeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            shape = "" if isinstance(observations, Mapping) else f" of shape {observations.shape[1:]}"
             raise HeuristicError(
-                f"the heuristic {_name(self.heuristic)} failed for {count} observations: {error}"
+                f"the heuristic {_name(self.heuristic)} failed for {count} observations{shape}: {error}"
             ) from error
         if values.shape != (count,):
             raise HeuristicError(

@@ -36,4 +36,8 @@ def campaign(
     plan = plan_campaign(preset, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations)
     with CampaignTable(plan) as table, interruptible():
         run_steps(plan.tasks, table.show, jobs=at_a_time, ray=ray, root=out)
-    console.print(f"Done: {len(plan.runs)} runs in [bold]{out / preset}[/bold]", soft_wrap=True)
+    folder = out / preset
+    console.print(
+        f"Done: {len(plan.runs)} runs in [bold]{folder}[/bold]; compare them with `hurl report {folder}`",
+        soft_wrap=True,
+    )

@@ -13,6 +13,7 @@ from hurl.cli.progress import CampaignTable, RunProgress
 from hurl.cli.report import report_on
 from hurl.experiments.campaign import plan_campaign, plan_preparation
 from hurl.experiments.config import load_config
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import run_tasks
 from hurl.names import is_yaml, look_beside
@@ -35,9 +36,14 @@ def train(
         name = Path(source).stem
         look_beside(source)
     folder = out or Path("runs") / name / f"seed-{config.seed}"
-    if config.needs_data:
+    if config.data is not None and config.needs_data:
+        data = config.data
         plan, config = plan_preparation(config, Path("runs"))
-        console.print("First what the run is made from:")
+        console.print(
+            f"First what the run is made from: {data.transitions:,} transitions of each of {data.policies} policies, "
+            f"of a run of {data.train} with {data.iterations} iterations",
+            soft_wrap=True,
+        )
         with CampaignTable(plan) as steps, interruptible():
             run_tasks(plan.tasks, 1, steps.show)
     prepare_process(config.threads)
@@ -47,6 +53,8 @@ def train(
         f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → [bold]{folder}[/bold]",
         soft_wrap=True,
     )
+    if RunFolder(folder).is_finished(config):
+        console.print("It was trained to its end before; this is what it did:")
     with RunProgress(config) as progress, interruptible():
         rows = run(config, folder, progress.show, report_cloning=progress.show_cloning, report_resuming=progress.resume)
     best = max(rows, key=lambda row: row.return_mean)
@@ -68,9 +76,11 @@ def evaluate(
 ) -> None:
     """Roll a trained policy out and print its returns."""
     prepare_process(threads=1)
-    from hurl.experiments.evaluate import evaluate_checkpoint, film, find_checkpoint
+    from hurl.experiments.evaluate import check_filming, evaluate_checkpoint, film, find_checkpoint
 
     checkpoint = find_checkpoint(path)
+    if video is not None:
+        check_filming(video)
     with console.status(f"rolling out {checkpoint}"):
         result = evaluate_checkpoint(checkpoint, episodes=episodes, seed=seed, deterministic=not stochastic)
     console.print(f"{checkpoint}, {episodes} episodes", soft_wrap=True)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hurl.cli.app import console
 from hurl.experiments.ray_cluster import run_tasks_on_ray
 from hurl.experiments.tasks import State, Task, cores_here, run_tasks
 
@@ -44,4 +45,5 @@ def run_steps(
     if ray is None:
         run_tasks(tasks, jobs, watch)
     else:
+        console.print(f"Connecting to Ray ({ray})", soft_wrap=True)
         run_tasks_on_ray(tasks, ray, root, watch, shared=shared)

@@ -205,8 +205,8 @@ def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
         known = [name for name in known if "/." not in f"/{name}"]  # parts of collections that were stopped
         hint = f"there are {', '.join(known)}" if known else "it holds no dataset"
         raise DatasetError(
-            f"there is no dataset {dataset_id!r} in {folder} ({hint}): make it with `hurl collect`, "
-            "or name another folder (root)"
+            f"there is no dataset {dataset_id!r} in {folder} ({hint}): make it with `hurl collect`, download it with "
+            "`minari download`, or name the folder that it is in (--root, or the key root)"
         )
     try:
         return MinariDataset(data)

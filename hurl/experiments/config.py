@@ -333,6 +333,9 @@ def _read_source(source: str) -> dict[str, Any]:
             )
         return parse_yaml(path.read_text("utf-8"), source)
     if source not in preset_names():
+        variants = [name for name in preset_names() if name.startswith(f"{source}/")]
+        if variants:
+            raise ConfigurationError(f"{source!r} is several variants: write {' or '.join(variants)}")
         hint = nearest(source, preset_names()) or f"; the presets are {', '.join(preset_names())}"
         raise ConfigurationError(f"there is no preset {source!r}{hint}")
     preset = _read_preset(source)

@@ -33,7 +33,9 @@ def find_checkpoint(path: Path) -> Path:
     RunFolder(path).read_config()
     checkpoints = checkpoint_paths(RunFolder(path))
     if not checkpoints:
-        raise RunFolderError(f"{path} has no checkpoint yet: let the run go on until its first one")
+        raise RunFolderError(
+            f"{path} has no checkpoint: let the run go on until its first one, or, where none was kept, train it again"
+        )
     return checkpoints[-1]
 
 
@@ -45,14 +47,21 @@ def evaluate_checkpoint(checkpoint: Path, *, episodes: int, seed: int, determini
         return evaluate(model, env, episodes, deterministic)
 
 
-def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True) -> None:
-    """Film one episode of a checkpoint's policy."""
+def check_filming(file: Path) -> None:
+    """Refuse a film that can't be made."""
     if file.suffix not in (".mp4", ".gif"):
         raise ValueError(f"the video's name must end in .mp4 or .gif, got {str(file)!r}")
-    try:
-        imageio, *_ = (import_module(name) for name in ("imageio.v2", "imageio_ffmpeg", "pygame"))
-    except ModuleNotFoundError as error:
-        raise ValueError(f"filming needs the extra 'video' ({error}): {install_extra('video')}") from None
+    for name in ("imageio.v2", "imageio_ffmpeg", "pygame"):
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            raise ValueError(f"filming needs the extra 'video' ({error}): {install_extra('video')}") from None
+
+
+def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True) -> None:
+    """Film one episode of a checkpoint's policy."""
+    check_filming(file)
+    imageio = import_module("imageio.v2")
     config = config_of(checkpoint)
     environment = config.environment.model_copy(
         update={"options": config.environment.options | {"render_mode": "rgb_array"}, "backend": "gymnasium"}

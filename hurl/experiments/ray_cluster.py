@@ -76,6 +76,7 @@ def connected(address: str) -> Iterator[ModuleType]:
         raise ImportError(f"Ray is not installed: {install_extra('rllib')}") from None
     options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else steps wait for all else on the machine
         options |= {"num_cpus": cores_here(), "include_dashboard": False}
     else:
         _check_address(address)

@@ -77,9 +77,10 @@ def go_on(
         if checkpoints:
             progress = load_checkpoint(folder, algorithm, checkpoints[-1])
             rows = read_rows(config, folder, progress.iteration)
-            report_resuming(progress.iteration)
         for row in rows:
             report(row)
+        if checkpoints:
+            report_resuming(progress.iteration)
         Iterations(config, folder, algorithm, progress, rows, guidance, report).run()
     return rows
 

@@ -90,12 +90,13 @@ def _go_on(
     if checkpoints:
         iteration = load_checkpoint(folder, model, checkpoints[-1])
         rows = read_rows(config, folder, iteration)
-        report_resuming(iteration)
     model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
     if not checkpoints and config.warm_start is not None:
         rows = [_clone(config, config.warm_start, folder, model, evaluation_env, report_cloning)]
     for row in rows:
         report(row)
+    if checkpoints:
+        report_resuming(iteration)
     if _last_iteration(rows) < config.iterations:
         _begin_episodes(model, env, derive_seed(config, TRAINING, _last_iteration(rows)))
         _learn(model, config, Iterations(config, folder, rows, evaluation_env, report))

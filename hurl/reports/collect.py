@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -324,11 +323,9 @@ def _named_folder(run: Run) -> Path:
 
 def _without_repetitions(runs: Sequence[Run], warnings: list[str]) -> list[Run]:
     """Leave out a second run of the same seed: it is no further evidence."""
-    kept = []
-    for before, run in pairwise([None, *sorted(runs, key=lambda run: run.config.seed)]):
-        assert run is not None
-        if before is not None and before.config.seed == run.config.seed:
-            warnings.append(f"left out {run.folder}: {before.folder} is a run of the same seed and configuration")
-        else:
-            kept.append(run)
-    return kept
+    kept: dict[int, Run] = {}
+    for run in sorted(runs, key=lambda run: run.config.seed):
+        first = kept.setdefault(run.config.seed, run)
+        if first is not run:
+            warnings.append(f"left out {run.folder}: {first.folder} is a run of the same seed and configuration")
+    return list(kept.values())

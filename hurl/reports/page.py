@@ -259,7 +259,23 @@ def _reproduce(report: Report) -> str:
     )
     listing = html.escape("\n".join(commands))
     return (
-        f"<p>This page:</p><pre>{html.escape(report.command)}</pre>"
+        f"<p>This page:</p><pre>{html.escape(report.command)}</pre>{_needs(report)}"
         f"<details><summary>{_count(len(commands), 'run')}, a command each</summary><pre>{listing}</pre></details>"
         f"<p>The runs were made with {html.escape(versions)}. This page was made with hurl {__version__}.</p>"
+    )
+
+
+def _needs(report: Report) -> str:
+    """Return a paragraph on what the runs were made from, where it must be made before them."""
+    configs = [run.config for section in report.sections for run in section.environment.runs]
+    heuristics = {str(config.guidance.heuristic) for config in configs if config.guidance is not None}
+    data = {f"dataset {config.warm_start.dataset}" for config in configs if config.warm_start is not None}
+    made = sorted(data | {f"heuristic {name}" for name in heuristics if ":" not in name})
+    if not made:
+        return ""
+    listing = html.escape("\n".join(made))
+    return (
+        "<p>Some runs were made from data or from a fitted heuristic, which must be where their configurations say "
+        "before they can be trained again; <code>hurl campaign</code> and <code>hurl reproduce</code> make all that "
+        f"their runs need.</p><details><summary>What they were made from</summary><pre>{listing}</pre></details>"
     )
