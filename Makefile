@@ -4,12 +4,16 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 SUDO := $(shell [ $$(id -u) = 0 ] || echo sudo)
 
-.PHONY: demo test lint browser clean
+.PHONY: demo test lint pytest browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hurl demo --out runs/demo
 
-test: lint browser
+# Linting needs a minute of one core, which the tests leave free at times.
+test: $(VENV)/.installed-dev browser
+	$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev
