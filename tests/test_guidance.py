@@ -111,6 +111,7 @@ def test_statistics_follow_the_batches():
         (lambda s: np.array([0.0, np.nan, np.nan]), "NaN for 2 of 3 observations"),
         (lambda s: np.array([0.0, np.inf, 1.0]), "infinite values for 1 of 3 observations"),
         (lambda s: np.array([0.0, 1e300, 1.0]), "infinite values for 1 of 3 observations"),
+        (lambda s: s[:, 17], r"failed for 3 observations of shape \(2,\): index 17 is out of bounds"),
     ],
 )
 def test_bad_heuristics_are_refused(heuristic, message):

@@ -43,7 +43,7 @@ def test_train_then_evaluate(folder):
     assert "iteration 2/2" in result.stdout
     assert len(repeating(folder / "here/metrics.csv")) == 2
     again = hurl(folder, "train run.yaml --out here --set iterations=2")
-    assert "Done" in again.stdout
+    assert "It was trained to its end before" in again.stdout
 
     for path in ("here", "here/checkpoints/000002"):
         result = hurl(folder, "evaluate", path, "--episodes 3")

@@ -88,6 +88,10 @@ def test_bad_settings_are_named(settings, message):
 def test_unknown_sources_suggest_what_there_is(tmp_path):
     with pytest.raises(ConfigurationError, match="no preset 'sparse-reecher/hurl'; did you mean 'sparse-reacher/hurl'"):
         load_config("sparse-reecher/hurl")
+    with pytest.raises(
+        ConfigurationError, match=r"'sparse-reacher' is several variants: write .* or sparse-reacher/hurl"
+    ):
+        load_config("sparse-reacher")
     with pytest.raises(ConfigurationError, match=r"no file 'missing\.yaml'"):
         load_config("missing.yaml")
     (tmp_path / "list.yaml").write_text("- 1\n- 2\n")

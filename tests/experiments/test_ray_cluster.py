@@ -19,7 +19,7 @@ import yaml
 from typer.testing import CliRunner
 
 from hurl.cli import app
-from hurl.experiments.ray_cluster import RayClusterError, connected, run_tasks_on_ray
+from hurl.experiments.ray_cluster import RayClusterError, _Job, _Runner, connected, run_tasks_on_ray
 from hurl.experiments.tasks import State, Task, TasksFailedError, run_tasks
 from tests.experiments.conftest import SMALL, repeating, wait_until_ended
 
@@ -259,6 +259,16 @@ def test_more_than_a_node_has(asked, message, head, tmp_path):
     with pytest.raises(RayClusterError, match=message):
         run_tasks_on_ray([task], head.address, tmp_path)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_command_that_asks_for_no_gpu_sees_none(tmp_path, monkeypatch):
+    seen = []
+    start = "hurl.experiments.ray_cluster.start_command"
+    monkeypatch.setattr(start, lambda *arguments, **variables: seen.append(variables))
+    for gpus in (0.0, 0.5):
+        job = _Job((), tmp_path / "log", (), root=tmp_path, directory=tmp_path, token=tmp_path, seconds=1.0, gpus=gpus)
+        _Runner().start(job, None)
+    assert seen == [{"CUDA_VISIBLE_DEVICES": ""}, {}]
 
 
 @pytest.mark.parametrize("prefix", ["", "ray://"])
