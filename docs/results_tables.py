@@ -9,11 +9,13 @@ The runs were made with the commands that results.md names.
 from __future__ import annotations
 
 import argparse
+import csv
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from hurl.envs import PROCGEN_GAMES
 from hurl.experiments.folder import RunFolder
 from hurl.files import write_whole
 from hurl.reports import Collection, Environment, collect_panels, compute_report
@@ -33,11 +35,20 @@ PICTURES_OF = {
         "HalfCheetah": "halfcheetah",
         "Hopper, constant λ": "hopper-lambda",
     },
-    "procgen": {"StarPilot": "procgen-starpilot", "FruitBot": "procgen-fruitbot"},
+    "procgen": {
+        "StarPilot": "procgen-starpilot",
+        "FruitBot": "procgen-fruitbot",
+        "Ninja": "procgen-ninja",
+        "Miner": "procgen-miner",
+    },
 }
-# The authors' AUC of HuRL-MC, and that of HuRL-zero, which is SAC with BC but for a short dip of λ.
+# The authors' AUC of HuRL-MC, and that of HuRL-zero.
 AUTHORS = {"Hopper": (1827, 1301), "Humanoid": (2641, 1907), "Swimmer": (205, 165), "HalfCheetah": (4864, 4433)}
 KEPT = ("config.yaml", "metrics.csv", "versions.json")
+# The first iterations of PPO on each game of Procgen, by which the two of figure 4 were chosen.
+PILOTS = RESULTS / "procgen-pilots.csv"
+PILOT_COLUMNS = ["iteration", "steps", "return_mean", "return_std", "episode_length"]
+PILOT_FIRST, PILOT_LAST = 5, 15
 
 
 def copy_runs(campaign: Path) -> None:
@@ -58,6 +69,40 @@ def copy_runs(campaign: Path) -> None:
             for name, file in kept.items():
                 content = file.read_text("utf-8").replace(str(campaign.resolve()), "campaigns")
                 write_whole(target / name, content.encode())
+
+
+def copy_pilots(campaign: Path) -> None:
+    """Copy the first iterations of the runs of PPO on all games of Procgen, where they are all there."""
+    runs = {game: RunFolder(campaign / f"procgen-{game}" / "ppo" / "seed-0") for game in PROCGEN_GAMES}
+    rows = {game: run.read_metrics()[:PILOT_LAST] for game, run in runs.items() if run.path.is_dir()}
+    if all(len(rows.get(game, [])) == PILOT_LAST for game in PROCGEN_GAMES):
+        lines = [",".join(["game", *PILOT_COLUMNS])]
+        lines += [
+            ",".join([game, *(f"{getattr(row, column):.6g}" for column in PILOT_COLUMNS)])
+            for game in PROCGEN_GAMES
+            for row in rows[game]
+        ]
+        write_whole(PILOTS, "\n".join([*lines, ""]).encode())
+
+
+def pilots() -> str:
+    """Return how far PPO came on each game in its first iterations, in standard deviations of an episode's return."""
+    with PILOTS.open(encoding="utf-8") as file:
+        rows = {(row["game"], int(row["iteration"])): row for row in csv.DictReader(file)}
+    figures = []
+    for game in PROCGEN_GAMES:
+        first = float(rows[game, PILOT_FIRST]["return_mean"])
+        last, deviation, length = (
+            float(rows[game, PILOT_LAST][column]) for column in ("return_mean", "return_std", "episode_length")
+        )
+        figures.append(((last - first) / deviation, game, first, last, length))
+    lines = [
+        f"| game | return, iteration {PILOT_FIRST} | iteration {PILOT_LAST} | moved | steps an episode |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for moved, game, first, last, length in sorted(figures, reverse=True):
+        lines.append(f"| {game} | {first:.2f} | {last:.2f} | {moved:+.2f} | {length:.0f} |")
+    return "\n".join(lines)
 
 
 def tables(environment: Environment) -> str:
@@ -119,11 +164,13 @@ def main() -> None:
     campaign = parser.parse_args().copy
     if campaign is not None:
         copy_runs(campaign)
+        copy_pilots(campaign)
         return
     for picture, presets in PICTURES_OF.items():
         panels = {title: [RESULTS / preset] for title, preset in presets.items() if (RESULTS / preset).is_dir()}
         if len(panels) == len(presets):
             report_on(collect_panels(panels), picture)
+    print(f"\n{pilots()}")
 
 
 if __name__ == "__main__":
