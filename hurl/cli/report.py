@@ -66,9 +66,9 @@ def _print_report(report: Report, out: Path) -> None:
     if report.scores:
         _print("Scores over environments", scores_table(report.scores), leave_out={"median", "mean"})
         for remark in report.remarks:
-            console.print(f"  {remark}", soft_wrap=True)
+            console.print(f"  {remark}", soft_wrap=True, markup=False)
     else:
-        console.print(f"No scores over environments: {'; '.join(report.remarks)}", soft_wrap=True)
+        console.print(f"No scores over environments: {'; '.join(report.remarks)}", soft_wrap=True, markup=False)
     console.print(f"Report: [bold]{out / 'report.html'}[/bold], pictures and tables beside it", soft_wrap=True)
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "plan_preparation",
     "plan_runs",
     "settings_with_a_place",
+    "training_task",
 ]
 
 MOST_SEEDS = 10_000
@@ -150,19 +151,9 @@ class _Planner:
         """Add a run, and before it what it is made from."""
         name = f"{preset}/{variant}/seed-{config.seed}"
         config, needs = self.prepare(config)
-        file = self.out / "configs" / f"{name.replace('/', '-')}.yaml"
-        folder = self.out / name
-        self._add(
-            name,
-            ["train", str(file), "--out", str(folder)],
-            needs,
-            files=((file, config.to_yaml()),),
-            folder=folder,
-            cores=config.cores,
-            gpus=config.gpus,
-            finished=RunFolder(folder).is_finished(config),
-        )
-        self.runs.append(CampaignRun(name, config, folder))
+        task = training_task(name, config, self.out, self.out / name, needs)
+        self.tasks.setdefault(name, task)
+        self.runs.append(CampaignRun(name, config, self.out / name))
 
     def prepare(self, config: RunConfig) -> tuple[RunConfig, list[str]]:
         """Return the configuration with the paths of what it is made from, and the steps that make these."""
@@ -225,9 +216,33 @@ class _Planner:
         return folder, step
 
     def _add(self, name: str, arguments: list[str], needs: list[str], **more: Any) -> str:
-        log = self.out / "logs" / f"{name.replace('/', '-').replace(' ', '-')}.log"
+        log = self.out / "logs" / f"{_file_name(name)}.log"
         self.tasks.setdefault(name, Task(name, tuple(arguments), log, tuple(needs), **more))
         return name
+
+
+def training_task(name: str, config: RunConfig, out: Path, folder: Path, needs: Sequence[str] = ()) -> Task:
+    """Return the step that trains a run.
+
+    :param out: where its configuration and its log are kept
+    :param folder: the run's
+    """
+    file = out / "configs" / f"{_file_name(name)}.yaml"
+    return Task(
+        name,
+        ("train", str(file), "--out", str(folder)),
+        out / "logs" / f"{_file_name(name)}.log",
+        tuple(needs),
+        folder=folder,
+        cores=config.cores,
+        gpus=config.gpus,
+        files=((file, config.to_yaml()),),
+        finished=RunFolder(folder).is_finished(config),
+    )
+
+
+def _file_name(name: str) -> str:
+    return name.replace("/", "-").replace(" ", "-")
 
 
 def data_of(config: RunConfig, data: DataConfig) -> DataConfig:

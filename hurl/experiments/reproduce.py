@@ -12,7 +12,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hurl.experiments.campaign import Campaign, check_settings, data_of, plan_runs, settings_with_a_place
+from hurl.experiments.campaign import (
+    Campaign,
+    check_settings,
+    data_of,
+    plan_runs,
+    settings_with_a_place,
+    training_task,
+)
 from hurl.experiments.config import (
     ConfigurationError,
     DataConfig,
@@ -291,20 +298,7 @@ def _plan_trial(first: Panel, scale: Scale, settings: Sequence[str], out: Path) 
     plain = {"guidance": None, "warm_start": None, "data": None}
     config = config.model_copy(update=plain | {"iterations": TRIAL_ITERATIONS, "checkpoint_every": TRIAL_ITERATIONS})
     name = f"{config.environment.id.replace('/', '-')}-{hashlib.sha256(config.to_yaml().encode()).hexdigest()[:8]}"
-    file, folder = out / "configs" / f"trial-{name}.yaml", out / "shared" / "trials" / name
-    log = out / "logs" / f"trial-{name}.log"
-    command = ("train", str(file), "--out", str(folder))
-    task = Task(
-        f"trial {name}",
-        command,
-        log,
-        files=((file, config.to_yaml()),),
-        folder=folder,
-        cores=config.cores,
-        gpus=config.gpus,
-        finished=RunFolder(folder).is_finished(config),
-    )
-    return Trial(task)
+    return Trial(training_task(f"trial {name}", config, out, out / "shared" / "trials" / name))
 
 
 def _seconds_of_run(config: RunConfig, speed: Speed) -> float:

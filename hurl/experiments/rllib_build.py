@@ -131,7 +131,7 @@ def _configure(config: RunConfig) -> AlgorithmConfig:
 def _check_batch(rllib_config: PPOConfig, steps_per_iteration: int) -> None:
     """Refuse a train batch that would make iterations longer than the configuration says."""
     batch = rllib_config.total_train_batch_size
-    if steps_per_iteration % batch:
+    if batch < 1 or steps_per_iteration % batch:
         raise ConfigurationError(
             f"steps_per_iteration={steps_per_iteration} must be a multiple of the train batch of all learners, {batch} "
             "steps: leave train_batch_size_per_learner out, or change one of the two"

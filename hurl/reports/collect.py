@@ -25,8 +25,8 @@ Floats = NDArray[np.float64]
 SEED_FOLDER = re.compile(r"seed-\d+")
 SEED_ENDING = re.compile(r"[-_.]?seed[-_]?\d+$")
 RETURN = COLUMNS.index("return_mean")
-# Where a campaign keeps the runs that made its data: they are no variants, and reported only when named themselves.
-# In a campaign's `shared`: runs that data is made from, and short ones that tell what it costs.
+# What a campaign keeps in `shared`, runs that data is made from and short ones that tell what it costs: they are no
+# variants, and reported only when named themselves.
 SHARED, NOT_REPORTED = "shared", ("behaviour", "trials")
 # What may differ between the seeds of one algorithm: it does not say what is learned, only which run of it this is.
 NOT_THE_ALGORITHM = ("seed", "threads", "checkpoint_every")

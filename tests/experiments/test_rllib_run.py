@@ -305,6 +305,7 @@ def test_collecting_from_a_run_on_procgen(tmp_path):
             r"learners.num_learners must be a whole number, got 0.5",
         ),
         (with_parameters(PPO, train_batch_size_per_learner=800), r"=200 must be a multiple of .*, 800 steps: leave"),
+        (with_parameters(PPO, train_batch_size_per_learner=0), r"=200 must be a multiple of .*, 0 steps: leave"),
         (with_parameters(PPO, minibatch_size=1000), r"rllib.PPO on CartPole-v1 can't be built: .*minibatch_size"),
         (
             {"environment": {"id": "CartPole-v7", "n_envs": 1}},
