@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
 
-__all__ = ["lock_file", "package_versions", "write_whole"]
+__all__ = ["aside", "lock_file", "package_versions", "write_whole"]
 
 PACKAGES = (
     "hurl",
@@ -26,6 +26,11 @@ PACKAGES = (
     "d3rlpy",
     "ray",
 )
+
+
+def aside(path: Path) -> Path:
+    """Return where something is made that is to appear whole at a path: beside it, under a hidden name."""
+    return path.with_name(f".{path.name}.part")
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,12 +13,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from hurl.schedules import Schedule, check_coefficient
 
-__all__ = ["Guidance", "Heuristic", "HeuristicError", "HeuristicStatistics", "Observations", "Shaping", "reshape"]
+__all__ = [
+    "Episode",
+    "Guidance",
+    "Heuristic",
+    "HeuristicError",
+    "HeuristicStatistics",
+    "Observations",
+    "Shaping",
+    "reshape",
+]
 
 Observations = NDArray[Any] | Mapping[str, NDArray[Any]]
 Heuristic = Callable[[Any], ArrayLike]
 Shaping = Literal["hurl", "pbrs", "discounted-pbrs"]
 Floats = NDArray[np.floating[Any]]
+
+# How many of the newest episodes a guidance remembers: as many as Stable-Baselines3 averages its returns over.
+EPISODES = 100
 
 
 def reshape(
@@ -32,7 +45,7 @@ def reshape(
     :param rewards: r, shape (n,)
     :param next_values: h(s'), shape (n,)
     :param terminated: whether s' is terminal, shape (n,); a time limit is not a terminal state
-    :param gamma: γ ∈ [0, 1), the discount of the original MDP
+    :param gamma: γ ∈ [0, 1], the discount of the original MDP
     :param lambda_: λ ∈ [0, 1]; 1 leaves the MDP as it is
     :return: r̃, shape (n,), in the floating type of `rewards`, and γ̃
     """
@@ -92,10 +105,24 @@ class HeuristicStatistics:
         self.maximum = max(self.maximum, float(np.maximum.reduce(values)))
 
 
+@dataclass(frozen=True)
+class Episode:
+    """An episode that has ended: what it paid, and what h promised on its way.
+
+    :param total: its return, undiscounted, in units of the environment's own rewards
+    :param length: its steps
+    :param h_mean: the mean of h over the states that it came to
+    """
+
+    total: float
+    length: int
+    h_mean: float
+
+
 class Guidance:
     """A heuristic with a schedule of λ: all that turns a base algorithm into a heuristic-guided one.
 
-    It counts the environment steps it is told of: λ is the schedule's value for iteration
+    It is the only clock of λ. It counts the environment steps that it is told of: λ is the schedule's value for
 
         n = ⌈steps / steps_per_iteration⌉
 
@@ -104,7 +131,7 @@ class Guidance:
     :param heuristic: h, a function of a batch of raw observations `(n, *shape) -> (n,)`; dictionary observations
         arrive as a dictionary of such batches
     :param schedule: `schedule(n)` is λ for iteration n = 1, 2, …
-    :param gamma: γ ∈ [0, 1), the discount of the original MDP
+    :param gamma: γ ∈ [0, 1], the discount of the original MDP
     :param steps_per_iteration: environment steps in an iteration of the schedule, over all environments
     :param shaping: `"hurl"`: r + (1−λ)γh(s') with discount λγ (the method);
         `"pbrs"`: r + γh(s') − h(s) with discount γ (potential-based shaping, the baseline);
@@ -126,13 +153,6 @@ class Guidance:
             raise TypeError(
                 f"the schedule must be a function of the iteration, such as ConstantSchedule(0.9), got {schedule!r}"
             )
-        _check_gamma(gamma)
-        own_gamma = getattr(heuristic, "gamma", None)
-        if isinstance(own_gamma, float) and own_gamma != gamma:
-            raise HeuristicError(
-                f"{_name(heuristic)} is for gamma={own_gamma}, but here gamma={gamma}: fit one with gamma={gamma}, "
-                f"or run with gamma={own_gamma}"
-            )
         if steps_per_iteration < 1:
             raise ValueError(f"steps_per_iteration must be at least 1, got {steps_per_iteration!r}")
         if shaping not in get_args(Shaping):
@@ -142,10 +162,9 @@ class Guidance:
         self.gamma = gamma
         self.steps_per_iteration = steps_per_iteration
         self.shaping = shaping
-        self.statistics = HeuristicStatistics()
-        self._statistics_read = False
-        self.steps = self.iteration = 0
-        self.lambda_ = 1.0
+        self.steps = self.iteration = self._target = 0
+        self.episodes: deque[Episode] = deque(maxlen=EPISODES)
+        self.abandon_episodes()
         self.advance(0)
 
     def __repr__(self) -> str:
@@ -153,6 +172,22 @@ class Guidance:
             f"Guidance({_name(self.heuristic)}, {self.schedule}, gamma={self.gamma}, "
             f"steps_per_iteration={self.steps_per_iteration}, shaping={self.shaping!r}, steps={self.steps})"
         )
+
+    @property
+    def gamma(self) -> float:
+        """γ, the discount of the original MDP."""
+        return self._gamma
+
+    @gamma.setter
+    def gamma(self, gamma: float) -> None:
+        _check_gamma(gamma)
+        own = getattr(self.heuristic, "gamma", None)
+        if isinstance(own, float) and own != gamma:
+            raise HeuristicError(
+                f"{_name(self.heuristic)} is for gamma={own}, but here gamma={gamma}: fit one with gamma={gamma}, "
+                f"or run with gamma={own}"
+            )
+        self._gamma = gamma
 
     def start(self) -> Guidance:
         """Return a guidance with the same parts and a count of its own, at the same step."""
@@ -163,17 +198,81 @@ class Guidance:
             steps_per_iteration=self.steps_per_iteration,
             shaping=self.shaping,
         )
-        copy.advance(self.steps)
+        copy.restore(self.state())
         return copy
 
-    def advance(self, steps: int, look_ahead: int = 0) -> None:
-        """Count environment steps, and move λ to the iteration of the step that lies `look_ahead` further on."""
+    # The clock -------------------------------------------------------------------------------------------------------
+
+    def advance(self, steps: int, *, ahead: int = 0) -> None:
+        """Count environment steps, and move λ to their iteration.
+
+        :param ahead: steps that are still to come and are trained on together with these, such as those of a rollout:
+            λ is that of the iteration which they complete
+        """
         self.steps += steps
-        iteration = max(1, -(-(self.steps + look_ahead) // self.steps_per_iteration))
+        self._target = max(self._target, self.steps + ahead)
+        iteration = max(1, -(-self._target // self.steps_per_iteration))
         if iteration != self.iteration:
-            self.iteration = iteration
-            self.lambda_ = self.schedule(iteration)
-            check_coefficient(f"the schedule's value for iteration {iteration}", self.lambda_)
+            lambda_ = self.schedule(iteration)
+            check_coefficient(f"the schedule's value for iteration {iteration}", lambda_)
+            self.iteration, self.lambda_ = iteration, lambda_
+            self.statistics = HeuristicStatistics()
+
+    def begin(self, iteration: int) -> None:
+        """Move to the beginning of an iteration, for who counts iterations and not steps."""
+        self.steps = self._target = (iteration - 1) * self.steps_per_iteration
+        self.advance(0, ahead=1)
+
+    def state(self) -> dict[str, Any]:
+        """Return how far it is, as JSON holds it; episodes that are going on are not in it."""
+        return {"steps": self.steps, "episodes": [astuple(episode) for episode in self.episodes]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        self.steps, self._target = 0, 0
+        self.episodes = deque((Episode(*values) for values in state["episodes"]), maxlen=EPISODES)
+        self.abandon_episodes()
+        self.advance(int(state["steps"]))
+
+    def observe(
+        self,
+        observations: Observations,
+        next_observations: Observations,
+        rewards: NDArray[Any],
+        terminated: NDArray[Any],
+        truncated: NDArray[Any],
+    ) -> NDArray[np.float32]:
+        """Take in the transitions that arrive together, one of each environment, calling the heuristic once.
+
+        They are counted, and h(s') goes into `statistics`, which are those of the present iteration. An episode that
+        ends goes into `episodes`.
+
+        :param rewards: as the environments paid them, shape (n,)
+        :param terminated: whether s' is terminal, shape (n,)
+        :param truncated: whether the episode ends there for another reason, shape (n,)
+        :return: their `terms`, shape (n,)
+        """
+        terminated = np.asarray(terminated, bool)
+        values, next_values = self._values(observations, next_observations)
+        self.advance(len(next_values))
+        self.statistics.add(next_values)
+        self._add_to_episodes(np.asarray(rewards), next_values, terminated | np.asarray(truncated, bool))
+        return self._terms(values, next_values, terminated)
+
+    def abandon_episodes(self) -> None:
+        """Forget the episodes that are going on: their environments were reset."""
+        self._running = np.zeros((3, 0))
+
+    def _add_to_episodes(self, rewards: NDArray[Any], next_values: NDArray[np.float32], ended: NDArray[Any]) -> None:
+        if self._running.shape[1] != len(rewards):  # other environments than before
+            self._running = np.zeros((3, len(rewards)))
+        self._running += (rewards, np.ones(len(rewards)), next_values)
+        for index in np.flatnonzero(ended):
+            total, length, h_total = self._running[:, index].tolist()
+            self.episodes.append(Episode(total, int(length), h_total / length))
+            self._running[:, index] = 0.0
+
+    # The reshaped MDP ------------------------------------------------------------------------------------------------
 
     @property
     def discount(self) -> float:
@@ -215,25 +314,21 @@ class Guidance:
             "observations: return finite values, within the range of 32-bit floats"
         )
 
-    def read_statistics(self) -> HeuristicStatistics:
-        """Return the statistics of h; they begin anew with what arrives next."""
-        self._statistics_read = True
-        return self.statistics
-
     def terms(
-        self, observations: Observations, next_observations: Observations, terminated: NDArray[Any]
+        self,
+        observations: Observations,
+        next_observations: Observations,
+        terminated: NDArray[Any],
+        *,
+        arriving: bool = False,
     ) -> NDArray[np.float32]:
-        """Return the λ-free part of the reshaped rewards of n transitions, calling the heuristic once. Shape (n,)."""
-        return self._terms(*self._values(observations, next_observations), terminated)
+        """Return the λ-free part of the reshaped rewards of n transitions, calling the heuristic once. Shape (n,).
 
-    def arriving_terms(
-        self, observations: Observations, next_observations: Observations, terminated: NDArray[Any]
-    ) -> NDArray[np.float32]:
-        """Return `terms` of transitions that arrive from the environments, and take their h(s') into the statistics."""
+        :param arriving: whether they are new, so that h(s') goes into `statistics`; who counts them tells `advance`
+        """
         values, next_values = self._values(observations, next_observations)
-        if self._statistics_read:
-            self.statistics, self._statistics_read = HeuristicStatistics(), False
-        self.statistics.add(next_values)
+        if arriving:
+            self.statistics.add(next_values)
         return self._terms(values, next_values, terminated)
 
     def _values(
@@ -272,8 +367,8 @@ def _floating(values: ArrayLike) -> Floats:
 
 
 def _check_gamma(gamma: float) -> None:
-    if not 0.0 <= gamma < 1.0:
-        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"gamma must lie in [0, 1], got {gamma!r}")
 
 
 def _name(heuristic: Heuristic) -> str:

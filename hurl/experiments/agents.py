@@ -5,9 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from hurl.experiments.build import build_environment
-from hurl.experiments.checkpoint import load_weights, read_state
-from hurl.experiments.evaluate import build_policy, config_of, find_checkpoint
+from hurl.experiments.checkpoint import read_state
+from hurl.experiments.evaluate import config_of, find_checkpoint
+from hurl.experiments.trainers.base import build_environment
+from hurl.experiments.trainers.sb3 import build_policy
 from hurl.guidance import HeuristicError
 from hurl.heuristics.value_function import ValueFunctionHeuristic, check_estimates_original
 
@@ -28,7 +29,6 @@ def value_function_of(path: Path) -> ValueFunctionHeuristic:
         lambda_ = config.guidance.schedule.build(config.iterations)(state["iteration"])
         check_estimates_original(lambda_, config.guidance.shaping)
     with closing(build_environment(config, 1, config.seed)) as env:
-        model = build_policy(config, env)
-        load_weights(model, checkpoint)
-        model.num_timesteps = state["counters"]["num_timesteps"]
-        return ValueFunctionHeuristic.from_agent(model)
+        policy = build_policy(config, env)
+        policy.load(checkpoint)
+        return ValueFunctionHeuristic.from_agent(policy.model)

@@ -1,11 +1,11 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped, without a pickle in it.
+"""Checkpoints as files, without a pickle in them.
 
 A checkpoint is a folder `checkpoints/000010` with
 
-    model.npz (SBX) or model.pt (torch)   weights, optimiser states and random keys, loaded as plain arrays
-    state.json                            counters, random states, the replay files it needs, and their hashes
+    model.safetensors    weights, optimiser states, random keys: nested containers of arrays and plain values
+    state.json           counters, random states, the replay files it needs, and the hashes of all of them
 
-and the transitions that came since the last one, in `replay/000010.npz`: a checkpoint costs what is new.
+and what a replay buffer holds in `replay/000010.npz`.
 """
 
 from __future__ import annotations
@@ -13,38 +13,30 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import random
 import shutil
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from safetensors.numpy import load, save
 
 from hurl.experiments.folder import RunFolder
-from hurl.files import write_whole
-from hurl.sb3.replay import GuidedReplayBuffer
+from hurl.files import aside, write_whole
 
 __all__ = [
     "CheckpointError",
     "checkpoint_paths",
-    "cut_episodes",
-    "digest_of",
-    "load_checkpoint",
-    "load_weights",
-    "pack_arrays",
-    "read_checked",
+    "read_replay",
     "read_state",
-    "remedy",
-    "save_checkpoint",
+    "read_weights",
+    "restore",
     "write_checkpoint",
+    "write_replay",
 ]
+
+WEIGHTS, STATE = "model.safetensors", "state.json"
 
 
 class CheckpointError(ValueError):
@@ -58,268 +50,85 @@ def checkpoint_paths(folder: RunFolder) -> list[Path]:
     return sorted(path for path in folder.checkpoints.iterdir() if path.name.isdigit())
 
 
-def save_checkpoint(folder: RunFolder, model: BaseAlgorithm, iteration: int) -> Path:
-    """Write the checkpoint of an iteration; it appears whole or not at all."""
-    state = {
-        "iteration": iteration,
-        "counters": _counters(model),
-        "guidance_steps": _guidance_steps(model),
-        "episodes": list(model.ep_info_buffer or []),
-        "random": _random_states(model),
-        "replay": _save_replay(folder, model, iteration),
-    }
-    return write_checkpoint(folder, state, _weights_name(model), _dump_weights(model))
+def write_checkpoint(folder: RunFolder, iteration: int, state: Mapping[str, Any], weights: Any) -> Path:
+    """Write a checkpoint, whose replay buffer is saved already; it appears whole or not at all.
 
-
-def write_checkpoint(folder: RunFolder, state: Mapping[str, Any], name: str, weights: bytes) -> Path:
-    """Write a checkpoint whose replay buffer is saved already.
-
-    :param state: what is not weights, as JSON has it, with its `iteration`
-    :param name: of the file of weights
+    :param state: what is not weights, as JSON has it
+    :param weights: nested dicts, lists and tuples of arrays and plain values
     """
-    path = folder.checkpoints / f"{state['iteration']:06d}"
-    aside = folder.checkpoints / f".{path.name}.part"
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    path = folder.checkpoints / f"{iteration:06d}"
+    part = aside(path)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
     try:
-        write_whole(aside / name, weights)
-        whole = {**state, "files": {name: digest_of(weights)}}
-        write_whole(aside / "state.json", json.dumps(whole, default=np.generic.item).encode())
-        aside.replace(path)
+        content = pack_tree(weights)
+        write_whole(part / WEIGHTS, content)
+        whole = {"iteration": iteration, **state, "files": {WEIGHTS: digest_of(content)}}
+        write_whole(part / STATE, json.dumps(whole, default=np.generic.item).encode())
+        part.replace(path)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(part, ignore_errors=True)
     return path
 
 
-def load_checkpoint(folder: RunFolder, model: BaseAlgorithm, path: Path) -> int:
-    """Put a checkpoint into a freshly built model; return its iteration."""
-    state = read_state(path)
-    load_weights(model, path)
-    if state["replay"] is not None:
-        _load_replay(folder, model, state["replay"])
-    guidance = getattr(model, "guidance", None)
-    if guidance is not None:
-        guidance.advance(state["guidance_steps"] - guidance.steps)
-    vars(model).update(state["counters"])
-    model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
-    model.ep_success_buffer = deque(maxlen=model._stats_window_size)
-    _set_random_states(model, state["random"])
-    return int(state["iteration"])
-
-
-def load_weights(model: BaseAlgorithm, path: Path) -> None:
-    """Put the weights of a checkpoint into a model of the same architecture."""
-    state = read_state(path)
-    name = _weights_name(model)
-    content = read_checked(path / name, state["files"].get(name), remedy(path))
+def read_state(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint's `state.json` holds."""
     try:
-        if name == "model.npz":
-            _load_jax(model, content)
-        else:
-            _load_torch(model, content)
+        state: dict[str, Any] = json.loads((path / STATE).read_bytes())
+    except (OSError, ValueError):
+        raise CheckpointError(f"{path / STATE} is missing or damaged: {_remedy(path)}") from None
+    return state
+
+
+def read_weights(path: Path) -> Any:
+    """Return the weights of a checkpoint, arrays as NumPy has them."""
+    content = _read_checked(path / WEIGHTS, read_state(path)["files"].get(WEIGHTS), _remedy(path))
+    return unpack_tree(content)
+
+
+def restore(path: Path, load: Callable[[], None]) -> None:
+    """Put a part of a checkpoint into a model, which it must fit."""
+    try:
+        load()
     except (KeyError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{path} does not fit the model of this run ({error}): {remedy(path)}") from None
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{path} does not fit the model of this run ({reason}): {_remedy(path)}") from None
 
 
-# Weights -------------------------------------------------------------------------------------------------------------
+def _remedy(path: Path) -> str:
+    return f"remove {path} to go on from the checkpoint before it"
 
 
-def _is_jax(model: BaseAlgorithm) -> bool:
-    return not model._get_torch_save_params()[0]
+# Replay buffers ------------------------------------------------------------------------------------------------------
 
 
-def _weights_name(model: BaseAlgorithm) -> str:
-    return "model.npz" if _is_jax(model) else "model.pt"
+def write_replay(
+    folder: RunFolder, iteration: int, arrays: Mapping[str, NDArray[Any]], needed: Iterable[str] = ()
+) -> dict[str, str]:
+    """Write arrays of a replay buffer; return the file's name and hash.
 
-
-def _dump_weights(model: BaseAlgorithm) -> bytes:
-    if _is_jax(model):
-        return pack_arrays({key: np.asarray(leaf) for key, leaf in _jax_leaves(model).items()})
+    :param needed: other files that this checkpoint needs, or the one before it; all others are removed
+    """
     content = io.BytesIO()
-    variables = {name: _attribute(model, name).detach() for name in _torch_variables(model)}
-    torch.save({"parameters": model.get_parameters(), "variables": variables}, content)
-    return content.getvalue()
-
-
-def _jax_states(model: BaseAlgorithm) -> dict[str, tuple[Any, str]]:
-    """Return where SBX keeps arrays: training states and random keys, as attributes of the model and its policy."""
-    import jax
-    from flax.training.train_state import TrainState
-
-    return {
-        f"{name}.{attribute}": (owner, attribute)
-        for name, owner in (("model", model), ("policy", model.policy))
-        for attribute, value in vars(owner).items()
-        if isinstance(value, jax.Array | TrainState)
-    }
-
-
-def _jax_leaves(model: BaseAlgorithm) -> dict[str, Any]:
-    import jax
-
-    return {
-        f"{key}.{index}": leaf
-        for key, (owner, attribute) in _jax_states(model).items()
-        for index, leaf in enumerate(jax.tree.leaves(getattr(owner, attribute)))
-    }
-
-
-def _load_jax(model: BaseAlgorithm, content: bytes) -> None:
-    import jax
-    import jax.numpy as jnp
-
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        for key, (owner, attribute) in _jax_states(model).items():
-            leaves, structure = jax.tree.flatten(getattr(owner, attribute))
-            arrays = [jnp.asarray(stored[f"{key}.{index}"]) for index in range(len(leaves))]
-            for old, new in zip(leaves, arrays, strict=True):
-                if np.shape(old) != new.shape:
-                    raise ValueError(f"{key} has shape {new.shape}, the model's {np.shape(old)}")
-            setattr(owner, attribute, jax.tree.unflatten(structure, arrays))
-
-
-def _load_torch(model: BaseAlgorithm, content: bytes) -> None:
-    stored = torch.load(io.BytesIO(content), map_location=model.device, weights_only=True)
-    model.set_parameters(stored["parameters"], exact_match=True)
-    for name in _torch_variables(model):
-        _attribute(model, name).data = stored["variables"][name]
-
-
-def _torch_variables(model: BaseAlgorithm) -> list[str]:
-    return [name for name in model._get_torch_save_params()[1] if _attribute(model, name) is not None]
-
-
-def _attribute(model: BaseAlgorithm, name: str) -> Any:
-    value: Any = model
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
-
-
-# Counters and random states ------------------------------------------------------------------------------------------
-
-
-def _counters(model: BaseAlgorithm) -> dict[str, Any]:
-    """Return every number among the model's attributes: steps, updates, exploration rate, …"""
-    return {key: value for key, value in vars(model).items() if isinstance(value, int | float) and key != "start_time"}
-
-
-def _guidance_steps(model: BaseAlgorithm) -> int:
-    guidance = getattr(model, "guidance", None)
-    return 0 if guidance is None else int(guidance.steps)
-
-
-def _random_states(model: BaseAlgorithm) -> dict[str, Any]:
-    algorithm, keys, *rest = np.random.get_state()  # noqa: NPY002 - Stable-Baselines3 samples with the global generator
-    version, numbers, gauss = random.getstate()
-    return {
-        "numpy": [algorithm, np.asarray(keys).tolist(), *rest],
-        "python": [version, list(numbers), gauss],
-        "torch": torch.get_rng_state().tolist(),
-        "actions": model.action_space.np_random.bit_generator.state,
-    }
-
-
-def _set_random_states(model: BaseAlgorithm, states: dict[str, Any]) -> None:
-    algorithm, keys, *rest = states["numpy"]
-    np.random.set_state((algorithm, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
-    version, numbers, gauss = states["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
-    model.action_space.np_random.bit_generator.state = states["actions"]
-
-
-# Replay --------------------------------------------------------------------------------------------------------------
-
-
-def _save_replay(folder: RunFolder, model: BaseAlgorithm, iteration: int) -> dict[str, Any] | None:
-    """Write the transitions that are newer than the last checkpoint; return which files make up the buffer."""
-    if not isinstance(model, OffPolicyAlgorithm):
-        return None
-    buffer = model.replay_buffer
-    assert buffer is not None
-    earlier = checkpoint_paths(folder)
-    previous: dict[str, Any] = read_state(earlier[-1])["replay"] if earlier else {"added": 0, "files": []}
-    added = model.num_timesteps // buffer.n_envs
-    new = min(added - previous["added"], buffer.buffer_size)
-    rows = np.arange(added - new, added) % buffer.buffer_size
-    content = pack_arrays({key: array[rows] for key, array in _replay_arrays(buffer).items()})
-    folder.replay.mkdir(exist_ok=True)
+    np.savez(content, allow_pickle=False, **arrays)
     name = f"{iteration:06d}.npz"
-    write_whole(folder.replay / name, content)
-    _remove_unneeded(folder, {name} | {file["name"] for file in previous["files"]})
-    files = [*previous["files"], {"name": name, "rows": new, "digest": digest_of(content)}]
-    return {"added": added, "files": _newest(files, buffer.buffer_size)}
-
-
-def _remove_unneeded(folder: RunFolder, needed: set[str]) -> None:
-    """Remove the replay files that neither this checkpoint nor the one before it needs."""
+    folder.replay.mkdir(exist_ok=True)
+    write_whole(folder.replay / name, content.getvalue())
     for file in folder.replay.glob("*.npz"):
-        if file.name not in needed:
+        if file.name not in {name, *needed}:
             file.unlink()
+    return {"name": name, "digest": digest_of(content.getvalue())}
 
 
-def _newest(files: list[dict[str, Any]], capacity: int) -> list[dict[str, Any]]:
-    """Return the files that hold the newest `capacity` rows."""
-    kept: list[dict[str, Any]] = []
-    for file in reversed(files):
-        if sum(other["rows"] for other in kept) >= capacity:
-            break
-        kept.insert(0, file)
-    return kept
-
-
-def _load_replay(folder: RunFolder, model: BaseAlgorithm, replay: dict[str, Any]) -> None:
-    assert isinstance(model, OffPolicyAlgorithm)
-    buffer = model.replay_buffer
-    assert buffer is not None
-    row = replay["added"] - sum(file["rows"] for file in replay["files"])
-    arrays = _replay_arrays(buffer)
-    for file in replay["files"]:
-        first = folder.checkpoints / file["name"].removesuffix(".npz")
-        content = read_checked(folder.replay / file["name"], file["digest"], f"remove the checkpoints from {first} on")
-        rows = np.arange(row, row + file["rows"]) % buffer.buffer_size
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            for key, array in arrays.items():
-                array[rows] = stored[key]
-        row += file["rows"]
-    buffer.pos = replay["added"] % buffer.buffer_size
-    buffer.full = replay["added"] >= buffer.buffer_size
-
-
-def _replay_arrays(buffer: ReplayBuffer) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a replay buffer that have a row for each step."""
-    arrays = {"actions": buffer.actions, "dones": buffer.dones, "timeouts": buffer.timeouts}
-    if isinstance(buffer, GuidedReplayBuffer):
-        arrays |= {"rewards": buffer.rewards.raw, "terms": buffer.rewards.terms}
-    else:
-        arrays["rewards"] = buffer.rewards
-    for name in ("observations", "next_observations"):
-        stored: Any = getattr(buffer, name, {})
-        arrays |= (
-            {f"{name}.{key}": array for key, array in stored.items()} if isinstance(stored, dict) else {name: stored}
-        )
-    return arrays
-
-
-def cut_episodes(model: BaseAlgorithm) -> None:
-    """Mark the newest transitions as cut off, so that multi-step returns don't run on into the next episode."""
-    if not isinstance(model, OffPolicyAlgorithm):
-        return
-    buffer = model.replay_buffer
-    if isinstance(buffer, NStepReplayBuffer) and buffer.size():
-        newest = buffer.pos - 1
-        buffer.timeouts[newest] = np.maximum(buffer.timeouts[newest], 1 - buffer.dones[newest])
+def read_replay(folder: RunFolder, file: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file that `write_replay` wrote."""
+    first = folder.checkpoints / file["name"].removesuffix(".npz")
+    content = _read_checked(folder.replay / file["name"], file["digest"], f"remove the checkpoints from {first} on")
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        return dict(stored)
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
-
-
-def pack_arrays(arrays: dict[str, Any]) -> bytes:
-    """Return arrays as the content of a NumPy archive."""
-    content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **arrays)
-    return content.getvalue()
 
 
 def digest_of(content: bytes) -> str:
@@ -327,8 +136,7 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def read_checked(file: Path, digest: str | None, remedy: str) -> bytes:
-    """Return the content of a file of a checkpoint, checked against its hash."""
+def _read_checked(file: Path, digest: str | None, remedy: str) -> bytes:
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -338,15 +146,39 @@ def read_checked(file: Path, digest: str | None, remedy: str) -> bytes:
     return content
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """Return what a checkpoint's `state.json` holds."""
-    try:
-        state: dict[str, Any] = json.loads((path / "state.json").read_bytes())
-    except (OSError, ValueError):
-        raise CheckpointError(f"{path / 'state.json'} is missing or damaged: {remedy(path)}") from None
-    return state
+def pack_tree(tree: Any) -> bytes:
+    """Return nested dicts, lists and tuples of arrays and plain values as a safetensors file."""
+    arrays: dict[str, NDArray[Any]] = {}
+
+    def describe(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {"dict": [[key, describe(entry)] for key, entry in value.items()]}
+        if isinstance(value, list | tuple):
+            return {type(value).__name__: [describe(entry) for entry in value]}
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        name = str(len(arrays))
+        arrays[name] = np.asarray(value, order="C")
+        return {"array": name}
+
+    structure = json.dumps(describe(tree))
+    return save(arrays, {"structure": structure})
 
 
-def remedy(path: Path) -> str:
-    """Say what to do about a checkpoint that can't be read."""
-    return f"remove {path} to go on from the checkpoint before it"
+def unpack_tree(content: bytes) -> Any:
+    """Return what `pack_tree` packed."""
+    arrays = load(content)
+    # such a file begins with the length of its heading, 8 bytes, and the heading, which is JSON
+    heading = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+
+    def build(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        ((kind, entries),) = value.items()
+        if kind == "array":
+            return arrays[entries]
+        if kind == "dict":
+            return {key: build(entry) for key, entry in entries}
+        return [build(entry) for entry in entries] if kind == "list" else tuple(build(entry) for entry in entries)
+
+    return build(json.loads(heading["__metadata__"]["structure"]))

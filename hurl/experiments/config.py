@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cache
 from importlib import resources
-from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
+from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.libraries import Demand, Library, find_library
 from hurl.guidance import Shaping
 from hurl.names import is_yaml, nearest
 from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, Schedule, TanhSchedule
@@ -38,10 +39,6 @@ __all__ = [
     "preset_names",
     "validate",
 ]
-
-
-class ConfigurationError(ValueError):
-    """A configuration that can't be run, with what to change."""
 
 
 class _Strict(BaseModel):
@@ -72,46 +69,14 @@ class AlgorithmConfig(_Strict):
     )
 
     @property
-    def library(self) -> str:
-        """Where the algorithm comes from: `sb3`, `contrib`, `sbx`, `rllib`."""
-        return self.name.partition(".")[0]
-
-    def group(self, name: str) -> dict[str, Any]:
-        """Return the parameters of RLlib's that are named under `env_runners` or `learners`."""
-        group = self.parameters.get(name, {}) if self.library == "rllib" else {}
-        if not isinstance(group, dict):
-            raise ConfigurationError(f"algorithm.parameters.{name} must hold keys and values, got {group!r}")
-        return group
+    def library(self) -> Library:
+        """Where the algorithm comes from."""
+        return find_library(self.name)
 
     @property
-    def env_runners(self) -> int:
-        """How many processes of RLlib's step environments; with 0 they are stepped where the learner is."""
-        return self._whole_number("env_runners", "num_env_runners")
-
-    @property
-    def learners(self) -> int:
-        """How many processes of RLlib's learn; with 0 the run's own does."""
-        return self._whole_number("learners", "num_learners")
-
-    @property
-    def gpus(self) -> float:
-        """How many GPUs all of RLlib's learners have."""
-        return self._number("learners", "num_gpus_per_learner") * max(1, self.learners)
-
-    def _whole_number(self, group: str, key: str) -> int:
-        number = self._number(group, key)
-        if number != int(number):
-            raise ConfigurationError(f"algorithm.parameters.{group}.{key} must be a whole number, got {number!r}")
-        return int(number)
-
-    def _number(self, group: str, key: str) -> float:
-        """Return how many processes or GPUs are asked for, 0 where nothing is said."""
-        value = self.group(group).get(key, 0)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
-            raise ConfigurationError(
-                f"algorithm.parameters.{group}.{key} must be a number that is not negative, got {value!r}"
-            )
-        return value
+    def demand(self) -> Demand:
+        """The processes and GPUs that it asks for."""
+        return self.library.demand(self.parameters)
 
 
 class ScheduleConfig(_Strict):
@@ -213,9 +178,7 @@ class RunConfig(_Strict):
     updates_per_iteration: int | None = Field(
         None, ge=1, description="gradient steps after each batch, off-policy only"
     )
-    evaluation_episodes: int = Field(
-        10, ge=1, description="after each iteration; RLlib's algorithms report the newest training episodes instead"
-    )
+    evaluation_episodes: int = Field(10, ge=1, description="after each iteration, by the policy without exploration")
     checkpoint_every: int = Field(5, ge=1, description="iterations from one checkpoint to the next")
     seed: int = Field(0, ge=0)
     threads: int = Field(1, ge=1, description="processor cores the run may use; with 1 it repeats exactly")
@@ -262,12 +225,13 @@ class RunConfig(_Strict):
     @property
     def cores(self) -> int:
         """How many processor cores the run keeps busy: its threads, or the processes that RLlib starts for it."""
-        return max(self.threads, 1 + self.algorithm.env_runners + self.algorithm.learners)
+        demand = self.algorithm.demand
+        return max(self.threads, 1 + demand.env_runners + demand.learners)
 
     @property
     def gpus(self) -> float:
         """How many GPUs the run learns with."""
-        return self.algorithm.gpus
+        return self.algorithm.demand.gpus
 
     def rows_until(self, iteration: int) -> int:
         """Return how many rows of metrics there are after an iteration: a warm start has one too."""

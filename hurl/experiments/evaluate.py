@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import PolicyPredictor
-from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.experiments.build import build_environment, build_model, find_algorithm
-from hurl.experiments.checkpoint import checkpoint_paths, load_weights
+from hurl.experiments.checkpoint import checkpoint_paths
 from hurl.experiments.config import RunConfig
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.run import Evaluation, evaluate
+from hurl.experiments.trainers.base import CheckpointPolicy, build_environment
 from hurl.names import install_extra
 
-__all__ = ["build_policy", "config_of", "evaluate_checkpoint", "film", "find_checkpoint"]
+__all__ = ["check_filming", "config_of", "evaluate_checkpoint", "film", "find_checkpoint"]
 
 FRAMES_PER_SECOND = 30
 
@@ -43,8 +40,7 @@ def evaluate_checkpoint(checkpoint: Path, *, episodes: int, seed: int, determini
     """Roll a checkpoint's policy out for some episodes, side by side."""
     config = config_of(checkpoint)
     with closing(build_environment(config, episodes, seed)) as env:
-        model = _load_policy(config, checkpoint, env, seed)
-        return evaluate(model, env, episodes, deterministic)
+        return evaluate(_load_policy(config, checkpoint, env, seed), env, episodes, deterministic)
 
 
 def check_filming(file: Path) -> None:
@@ -94,26 +90,10 @@ def config_of(checkpoint: Path) -> RunConfig:
     return RunFolder(checkpoint.resolve().parent.parent).read_config()
 
 
-def build_policy(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
-    """Make a model that is to act only: without guidance and the code of its heuristic, and with no room for replay."""
-    algorithm = config.algorithm
-    if issubclass(find_algorithm(algorithm.name), OffPolicyAlgorithm):
-        parameters = algorithm.parameters | {"buffer_size": env.num_envs}
-        algorithm = algorithm.model_copy(update={"parameters": parameters})
-    return build_model(config.model_copy(update={"guidance": None, "algorithm": algorithm}), env)
-
-
-def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> PolicyPredictor:
-    """Return a model with the checkpoint's weights."""
-    if config.algorithm.library == "rllib":
-        from hurl.experiments.rllib_build import RLlibPolicy  # which imports Ray
-        from hurl.experiments.rllib_checkpoint import load_policy
-
-        policy = RLlibPolicy(config, env)
-        load_policy(policy, checkpoint)
-        set_random_seed(seed)
-        return policy
-    model = build_policy(config, env)
-    load_weights(model, checkpoint)
+def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> CheckpointPolicy:
+    """Return a policy with the checkpoint's weights."""
+    policy = config.algorithm.library.trainers.build_policy(config, env)
+    policy.load(checkpoint)
+    policy.seed(seed)
     env.seed(seed)  # building a model seeds its environments with the run's own seed
-    return model
+    return policy

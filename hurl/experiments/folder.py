@@ -33,6 +33,7 @@ class Row:
     return_min: float
     return_max: float
     episode_length: float
+    training_return: float
     lambda_: float
     discount: float
     h_mean: float

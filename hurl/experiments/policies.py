@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector.utils import batch_space
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.data.collect import Progress, collect
 from hurl.data.rollout import Act, CollectionError, Policy
 from hurl.envs import EnvPoolVecEnv, make_env
-from hurl.experiments.checkpoint import checkpoint_paths, load_weights, read_state
-from hurl.experiments.config import EnvironmentConfig, RunConfig
-from hurl.experiments.evaluate import build_policy, config_of
+from hurl.experiments.checkpoint import checkpoint_paths
+from hurl.experiments.config import EnvironmentConfig
+from hurl.experiments.evaluate import config_of
 from hurl.experiments.folder import RunFolder
+from hurl.experiments.trainers.base import CheckpointPolicy
+from hurl.experiments.trainers.sb3 import SB3Policy
 from hurl.experiments.zips import load_zip
 from hurl.names import find_function
+from hurl.sb3 import internals
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -207,8 +207,7 @@ def _zip_policy(path: Path, algorithm: str | None, env: VecEnv, deterministic: b
         raise CollectionError(f"there is no file {path}")
     if algorithm is None:
         raise CollectionError(f"{path} does not say which algorithm it is of: name it, such as --algorithm sb3.PPO")
-    model = load_zip(path, algorithm, env)
-    start = starter(model, deterministic)
+    start = starter(SB3Policy(load_zip(path, algorithm, env)), deterministic)
     identity = f"{hashlib.sha256(path.read_bytes()).hexdigest()}{' deterministic' if deterministic else ''}"
     return Policy(str(path), start, str(path), algorithm, identity)
 
@@ -221,58 +220,20 @@ def _checkpoint_policies(
     run = checkpoints[0].parent.parent
     if config.environment.model_copy(update={"n_envs": 1}) != environment.model_copy(update={"n_envs": 1}):
         _check_spaces(run, config.environment, env, environment)
-    shared = _shared_rllib_policy if config.algorithm.library == "rllib" else _shared_model
-    load, start = shared(config, env, deterministic)
-    return [_checkpoint_policy(path, run, load, start, config.algorithm.name, deterministic) for path in checkpoints]
+    policy = config.algorithm.library.trainers.build_policy(config, env)
+    return [_checkpoint_policy(path, policy, config.algorithm.name, deterministic) for path in checkpoints]
 
 
-def _shared_model(
-    config: RunConfig, env: VecEnv, deterministic: bool
-) -> tuple[Callable[[Path], None], Callable[[int], Act]]:
-    """Return how a model of the run takes a checkpoint's weights, and how it is made to act."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of batch sizes, which don't matter where nothing is trained
-        model: Any = build_policy(config, env)
-
-    def load(checkpoint: Path) -> None:
-        load_weights(model, checkpoint)
-        if hasattr(model, "exploration_rate"):
-            model.exploration_rate = read_state(checkpoint)["counters"]["exploration_rate"]
-
-    return load, starter(model, deterministic)
-
-
-def _shared_rllib_policy(
-    config: RunConfig, env: VecEnv, deterministic: bool
-) -> tuple[Callable[[Path], None], Callable[[int], Act]]:
-    """Return how a policy of the RLlib run takes a checkpoint's weights, and how it is made to act."""
-    from hurl.experiments.rllib_build import RLlibPolicy  # which imports Ray
-    from hurl.experiments.rllib_checkpoint import load_policy
-
-    policy = RLlibPolicy(config, env)
-
-    def start(seed: int) -> Act:
-        set_random_seed(seed)
-        return lambda observations: policy.predict(observations, deterministic=deterministic)[0]
-
-    return partial(load_policy, policy), start
-
-
-def _checkpoint_policy(
-    checkpoint: Path,
-    run: Path,
-    load: Callable[[Path], None],
-    start: Callable[[int], Act],
-    algorithm: str,
-    deterministic: bool,
-) -> Policy:
+def _checkpoint_policy(checkpoint: Path, policy: CheckpointPolicy, algorithm: str, deterministic: bool) -> Policy:
     content = (checkpoint / "state.json").read_bytes()  # which holds the hash of the weights
+    start = starter(policy, deterministic)
 
     def load_and_start(seed: int) -> Act:
-        load(checkpoint)
+        policy.load(checkpoint)
         return start(seed)
 
     identity = f"{hashlib.sha256(content).hexdigest()}{' deterministic' if deterministic else ''}"
+    run = checkpoint.parent.parent
     return Policy(f"{run}/{checkpoint.name}", load_and_start, str(run), algorithm, identity)
 
 
@@ -294,46 +255,16 @@ def _check_spaces(run: Path, trained: EnvironmentConfig, env: VecEnv, environmen
 # Acting --------------------------------------------------------------------------------------------------------------
 
 
-def starter(model: BaseAlgorithm, deterministic: bool) -> Callable[[int], Act]:
-    """Return how a model is seeded and made to act with the weights that it then has."""
-    policy: Any = model.policy
-    if hasattr(policy, "lstm_actor"):
+def starter(policy: CheckpointPolicy, deterministic: bool) -> Callable[[int], Act]:
+    """Return how a policy is seeded and made to act with the weights that it then has."""
+    if isinstance(policy, SB3Policy) and internals.has_memory(policy.model):
         raise CollectionError(
-            f"{type(model).__name__} remembers earlier steps, which a policy that is collected from can't: "
+            f"{type(policy.model).__name__} remembers earlier steps, which a policy that is collected from can't: "
             "name one without memory"
         )
-    if not deterministic:
-        _sample_at_once(model)
 
     def start(seed: int) -> Act:
-        set_random_seed(seed)
-        model.action_space.seed(seed)
-        if hasattr(policy, "key"):
-            import jax
-
-            policy.key = jax.random.PRNGKey(seed)
-        return lambda observations: model.predict(observations, deterministic=deterministic)[0]
+        policy.seed(seed)
+        return lambda observations: policy.predict(observations, deterministic=deterministic)[0]
 
     return start
-
-
-def _sample_at_once(model: BaseAlgorithm) -> None:
-    """Let an SBX policy split its random key and draw actions in one compiled call, without its optimiser's state.
-
-    The actions are the same, and come in a third of the time.
-    """
-    policy: Any = model.policy
-    if not hasattr(policy, "noise_key") or not hasattr(policy, "reset_noise") or policy.use_sde:
-        return
-    import jax
-
-    @jax.jit
-    def sample(state: Any, observations: Any, key: Any) -> tuple[Any, Any]:
-        key, noise_key = jax.random.split(key)
-        return key, policy.sample_action(state, observations, noise_key)
-
-    def predict(observations: Any, deterministic: bool = False) -> Any:
-        policy.key, actions = sample(policy.actor_state.replace(opt_state=()), observations, policy.key)
-        return actions
-
-    policy._predict = predict

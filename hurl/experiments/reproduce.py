@@ -119,12 +119,11 @@ class Scale(_Data):
 
     seeds: int | None = Field(None, ge=1, description="None means as many as the paper has")
     variants: list[str] | None = Field(None, description="the only ones that are run")
-    sbx: Reduction = Reduction()
-    rllib: Reduction = Reduction()
+    reductions: dict[str, Reduction] = Field(default={}, description="by the library of the algorithm, sbx or rllib")
 
     def apply(self, config: RunConfig, steps: int | None = None, settings: Sequence[str] = ()) -> RunConfig:
         """Return a configuration of this scale."""
-        reduction = self.rllib if config.algorithm.library == "rllib" else self.sbx
+        reduction = self.reductions.get(config.algorithm.name.partition(".")[0], Reduction())
         return reduction.apply(config, steps, settings)
 
 

@@ -27,8 +27,9 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.experiments.build import find_algorithm, resolve_policy_kwargs
-from hurl.experiments.config import ConfigurationError
+from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.trainers.sb3 import find_algorithm, resolve_policy_kwargs
+from hurl.sb3.internals import training_states
 
 __all__ = ["ZipError", "load_zip"]
 
@@ -130,12 +131,9 @@ def _activation_name(text: str) -> str | None:
 def _load_jax(model: BaseAlgorithm, data: dict[str, Any]) -> None:
     """Put the weights of an SBX policy, which are in a pickle, into a model of the same architecture."""
     import jax
-    from flax.training.train_state import TrainState
 
     stored = _Reader(io.BytesIO(base64.b64decode(data["policy"][":serialized:"]))).load()
-    for attribute, state in vars(model.policy).items():
-        if not isinstance(state, TrainState):
-            continue
+    for attribute, state in training_states(model.policy).items():
         fields = {
             name: getattr(state, name) for name in ("params", "target_params", "batch_stats") if hasattr(state, name)
         }

@@ -14,7 +14,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from hurl.guidance import Guidance, Observations
 from hurl.heuristics.base import StorableHeuristic
 
-__all__ = ["ReshapeRewards"]
+__all__ = ["ReshapeRewards", "observations_of"]
 
 
 class ReshapeRewards(ConnectorV2):  # type: ignore[misc]
@@ -24,11 +24,12 @@ class ReshapeRewards(ConnectorV2):  # type: ignore[misc]
     The heuristic sees the observations of the episodes, and is called once for the whole batch.
 
     :param guidance: whose λ is that of the present iteration
+    :param arriving: whether the episodes have just been sampled, and not replayed
     """
 
-    def __init__(self, guidance: Guidance) -> None:
+    def __init__(self, guidance: Guidance, *, arriving: bool) -> None:
         super().__init__()
-        self.guidance = guidance
+        self.guidance, self.arriving = guidance, arriving
         self._checked = False
 
     def __call__(
@@ -66,13 +67,13 @@ class ReshapeRewards(ConnectorV2):  # type: ignore[misc]
         terminated = np.zeros(sum(lengths), dtype=np.bool_)
         ends = np.cumsum(lengths) - 1
         terminated[ends] = [episode.is_terminated for episode in episodes]
-        after = before = _observations(episodes, lengths, 1)
+        after = before = observations_of(episodes, lengths, 1)
         if self.guidance.shaping != "hurl":  # which asks for h(s') alone
-            before = _observations(episodes, lengths, 0)
-        return self.guidance.arriving_terms(before, after, terminated)
+            before = observations_of(episodes, lengths, 0)
+        return self.guidance.terms(before, after, terminated, arriving=self.arriving)
 
 
-def _observations(episodes: Sequence[SingleAgentEpisode], lengths: Sequence[int], first: int) -> Observations:
+def observations_of(episodes: Sequence[SingleAgentEpisode], lengths: Sequence[int], first: int) -> Observations:
     """Return so many observations of each episode, from its first, second, … on, as one batch."""
     observations: list[Any] = [
         episode.get_observations(slice(first, first + n)) for episode, n in zip(episodes, lengths, strict=True)

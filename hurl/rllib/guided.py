@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.cql import CQLConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
+from ray.rllib.utils import force_list
 
 from hurl.guidance import Guidance
-from hurl.rllib.learner import GUIDANCE_KEY, guided_learner
+from hurl.rllib.learner import GUIDANCE_KEY, guided_learner, observe_samples
 
-__all__ = ["guided"]
+__all__ = ["ALGORITHMS", "GuidedAlgorithm", "guided"]
+
+
+@dataclass(frozen=True)
+class GuidedAlgorithm:
+    """An algorithm of RLlib that can be guided.
+
+    :param config: the class of its configuration
+    :param replays: whether it learns from a replay buffer, and not from the newest episodes alone
+    """
+
+    config: type[AlgorithmConfig]
+    replays: bool
+
+
+ALGORITHMS = {
+    "PPO": GuidedAlgorithm(PPOConfig, replays=False),
+    "SAC": GuidedAlgorithm(SACConfig, replays=True),
+    "DQN": GuidedAlgorithm(DQNConfig, replays=True),
+}
 
 
 def guided(config: AlgorithmConfig, guidance: Guidance) -> AlgorithmConfig:
-    """Return the configuration with guidance in it: PPO, SAC or DQN on the reshaped MDP.
+    """Return the configuration with guidance in it: one of `ALGORITHMS` on the reshaped MDP.
 
         config = PPOConfig().environment("CartPole-v1").training(gamma=0.99)
         algorithm = hurl.rllib.guided(config, guidance).build_algo()
@@ -29,8 +51,12 @@ def guided(config: AlgorithmConfig, guidance: Guidance) -> AlgorithmConfig:
     """
     _check(config, guidance)
     guided_config = config.copy(copy_frozen=False)
-    learner = guided_learner(config.learner_class)
+    replays = any(isinstance(config, found.config) and found.replays for found in ALGORITHMS.values())
+    learner = guided_learner(config.learner_class, replays=replays)
     guided_config.learners(learner_class=learner, learner_config_dict={GUIDANCE_KEY: guidance})
+    if replays:
+        callbacks = [*force_list(config.callbacks_on_sample_end), observe_samples]
+        guided_config.callbacks(on_sample_end=callbacks)
     return guided_config
 
 
@@ -40,13 +66,16 @@ def _check(config: AlgorithmConfig, guidance: Guidance) -> None:
     if not isinstance(guidance, Guidance):
         raise TypeError(f"guided() takes a hurl.Guidance, got {guidance!r}")
     name = type(config).__name__.removesuffix("Config")
+    *others, last = ALGORITHMS
+    remedy = f"take {', '.join(others)} or {last}"
     if isinstance(config, IMPALAConfig):
         raise ValueError(
             f"{name} can't be guided: its batches wait in queues between the reshaping of rewards and the loss, so "
-            "that the two would use different λ; take PPO, SAC or DQN"
+            f"that the two would use different λ; {remedy}"
         )
-    if not isinstance(config, PPOConfig | SACConfig | DQNConfig) or isinstance(config, CQLConfig):
-        raise ValueError(f"{name} can't be guided: take PPO, SAC or DQN")
+    configs = tuple(algorithm.config for algorithm in ALGORITHMS.values())
+    if not isinstance(config, configs) or isinstance(config, CQLConfig):
+        raise ValueError(f"{name} can't be guided: {remedy}")
     if not config.enable_rl_module_and_learner or not config.enable_env_runner_and_connector_v2:
         raise ValueError(f"{name} is configured for RLlib's old API stack, which can't be guided: leave api_stack out")
     if config.is_multi_agent:

@@ -10,11 +10,12 @@ from ray.rllib.connectors.learner import AddColumnsFromEpisodesToTrainBatch
 from ray.rllib.core import DEFAULT_MODULE_ID
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from hurl.guidance import Guidance
-from hurl.rllib.connector import ReshapeRewards
+from hurl.guidance import Guidance, HeuristicStatistics
+from hurl.rllib.connector import ReshapeRewards, observations_of
 
-__all__ = ["GUIDANCE_KEY", "GuidedLearner", "guided_learner"]
+__all__ = ["GUIDANCE_KEY", "GuidedLearner", "guided_learner", "observe_samples"]
 
 GUIDANCE_KEY = "hurl_guidance"
 
@@ -24,11 +25,12 @@ class GuidedLearner(Learner):  # type: ignore[misc]
 
     λ is that of the environment steps sampled so far, which every update is told: it is the same on all learners, and
     that of a restored algorithm is where it was. Who counts iterations, of which PPO samples some longer than others,
-    may set `iteration` on all learners before each: λ is then that of this iteration.
+    says by `begin_iteration` which it is, on all learners.
     """
 
     guidance: Guidance
-    iteration: int | None = None
+    replays = False
+    _counts_steps = True
 
     def build(self) -> None:
         """Build the learner, and put the reshaping of rewards into its pipeline."""
@@ -36,15 +38,19 @@ class GuidedLearner(Learner):  # type: ignore[misc]
         guidance: Guidance = self.config.learner_config_dict[GUIDANCE_KEY]
         self.guidance = guidance.start()
         self._guided_config: AlgorithmConfig | None = None
-        self._learner_connector.insert_before(AddColumnsFromEpisodesToTrainBatch, ReshapeRewards(self.guidance))
+        reshaping = ReshapeRewards(self.guidance, arriving=not self.replays)
+        self._learner_connector.insert_before(AddColumnsFromEpisodesToTrainBatch, reshaping)
+
+    def begin_iteration(self, iteration: int) -> None:
+        """Move λ to an iteration, whatever is sampled in it."""
+        self._counts_steps = False
+        self.guidance.begin(iteration)
 
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Move λ and γ̃ to the present iteration."""
         super().before_gradient_based_update(timesteps=timesteps)
-        steps = int(timesteps[NUM_ENV_STEPS_SAMPLED_LIFETIME])
-        if self.iteration is not None:
-            steps = self.iteration * self.guidance.steps_per_iteration
-        self.guidance.advance(steps - self.guidance.steps)
+        if self._counts_steps:
+            self.guidance.advance(int(timesteps[NUM_ENV_STEPS_SAMPLED_LIFETIME]) - self.guidance.steps)
         for connector in self._learner_connector.connectors:
             if hasattr(connector, "gamma"):
                 connector.gamma = self.guidance.discount
@@ -57,22 +63,42 @@ class GuidedLearner(Learner):  # type: ignore[misc]
         return super().compute_loss_for_module(config=self._guided_config, **kwargs)
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Log the present λ and γ̃, and h over all batches between two results."""
+        """Log the present λ and γ̃, and h of what has arrived in the present iteration."""
         super().after_gradient_based_update(timesteps=timesteps)
-        statistics = self.guidance.read_statistics()
-        for name, value, reduction, window in (
-            ("lambda", self.guidance.lambda_, "mean", 1),
-            ("discount", self.guidance.discount, "mean", 1),
-            ("h_mean", statistics.mean, "mean", None),
-            ("h_min", statistics.minimum, "min", None),
-            ("h_max", statistics.maximum, "max", None),
-        ):
-            self.metrics.log_value((DEFAULT_MODULE_ID, f"guidance_{name}"), value, reduce=reduction, window=window)
+        for name, value in (("lambda", self.guidance.lambda_), ("discount", self.guidance.discount)):
+            self.metrics.log_value((DEFAULT_MODULE_ID, f"guidance_{name}"), value, reduce="mean", window=1)
+        if not self.replays:
+            log_heuristic(self.metrics, self.guidance.statistics, DEFAULT_MODULE_ID)
+
+
+def log_heuristic(metrics: MetricsLogger, statistics: HeuristicStatistics, *prefix: str) -> None:
+    """Log h of what has arrived."""
+    for name, value, reduction in (
+        ("h_mean", statistics.mean, "mean"),
+        ("h_min", statistics.minimum, "min"),
+        ("h_max", statistics.maximum, "max"),
+    ):
+        metrics.log_value((*prefix, f"guidance_{name}"), value, reduce=reduction)
+
+
+def observe_samples(*, env_runner: Any, metrics_logger: MetricsLogger, samples: list[Any], **_: Any) -> None:
+    """Log h of the episodes that an env runner has sampled, where the learner sees only what is replayed."""
+    samples = [episode for episode in samples if len(episode)]
+    if not samples or env_runner.config.in_evaluation:
+        return
+    guidance: Guidance = env_runner.config.learner_config_dict[GUIDANCE_KEY]
+    statistics = HeuristicStatistics()
+    statistics.add(guidance.evaluate(observations_of(samples, [len(episode) for episode in samples], 1)))
+    log_heuristic(metrics_logger, statistics)
 
 
 @cache
-def guided_learner(learner: type[Learner]) -> type[Learner]:
-    """Return the guided subclass of a learner class."""
+def guided_learner(learner: type[Learner], *, replays: bool) -> type[Learner]:
+    """Return the guided subclass of a learner class.
+
+    :param replays: whether its batches come from a replay buffer
+    """
     if issubclass(learner, GuidedLearner):
         return learner
-    return type(f"Guided{learner.__name__}", (GuidedLearner, learner), {"__module__": __name__})
+    attributes = {"__module__": __name__, "replays": replays}
+    return type(f"Guided{learner.__name__}", (GuidedLearner, learner), attributes)

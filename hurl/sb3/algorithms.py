@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
 import inspect
+from abc import ABCMeta
 from functools import cache
 from typing import Any
 
@@ -12,60 +14,129 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.guidance import Guidance
-from hurl.sb3.replay import guide_replay_buffer
-from hurl.sb3.rollout import ReshapingVecEnv
+from hurl.sb3.replay import GuidedReplayBuffer, guide_replay_buffer
+from hurl.sb3.rollout import guide_rollout_buffer, observed
 
 __all__ = ["GuidedAlgorithm", "guided"]
 
 
-class GuidedAlgorithm(BaseAlgorithm):
+class _GuidedClass(ABCMeta):
+    """The class of guided algorithms: pickled, they are made anew from the algorithm that they guide."""
+
+    unguided: type[BaseAlgorithm]
+
+
+def _reduce(cls: _GuidedClass) -> Any:
+    return (guided, (cls.unguided,)) if "unguided" in vars(cls) else cls.__qualname__
+
+
+copyreg.pickle(_GuidedClass, _reduce)
+
+
+class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
     """What guidance adds to any algorithm: the keyword `guidance`, and its figures in the log."""
 
     guidance: Guidance | None
+    guidance_state: dict[str, Any] | None = None
+    _has_own_guidance = False  # until `_setup_model`, it is the one that was given, which other models may share
 
     def __init__(self, *args: Any, guidance: Guidance | None = None, **kwargs: Any) -> None:
         # `load` builds the model bare and fills it afterwards: then there is no guidance yet.
-        if guidance is None and kwargs.get("_init_setup_model", True):
-            raise TypeError(f"{type(self).__name__} needs guidance=hurl.Guidance(heuristic, schedule, gamma=…)")
-        self.guidance = guidance
+        is_bare = not kwargs.get("_init_setup_model", True)
         if guidance is not None:
             _check_guidance(guidance)
-            given = inspect.signature(type(self)).bind_partial(*args, **kwargs).arguments
-            if "gamma" not in given | kwargs:
-                kwargs["gamma"] = guidance.gamma
+        elif not is_bare:
+            raise TypeError(f"{type(self).__name__} needs guidance=hurl.Guidance(heuristic, schedule, gamma=…)")
+        self.guidance = guidance
+        given = inspect.signature(type(self)).bind_partial(*args, **kwargs).arguments
+        self._gamma_is_given = is_bare or "gamma" in given | kwargs
         super().__init__(*args, **kwargs)
 
+    def _set_gamma(self, gamma: float) -> None:
+        if self._has_own_guidance:
+            assert self.guidance is not None
+            self.guidance.gamma = gamma
+        self.__dict__["gamma"] = gamma
+
     def _start_guidance(self) -> Guidance:
-        """Check the guidance and count its steps for this model alone: several models may be given the same one."""
+        """Check the guidance and count its steps for this model alone: several models may be given the same one.
+
+        A model that was saved counts on from where it was, also with another guidance, unless that has counted itself.
+        """
+        if self.guidance is None:
+            unguided = type(self).unguided.__name__
+            raise TypeError(
+                f"the file holds a model without guidance: load it with guidance=hurl.Guidance(heuristic, schedule, "
+                f"gamma={self.__dict__['gamma']}), or by {unguided}.load to go on without"
+            )
         guidance = _check_guidance(self.guidance)
+        if not self._gamma_is_given and self.__dict__["gamma"] == _default_gamma(type(self).unguided):
+            self.__dict__["gamma"] = guidance.gamma
         if self.__dict__["gamma"] != guidance.gamma:
             raise ValueError(
                 f"gamma is {self.__dict__['gamma']!r} for the algorithm and {guidance.gamma!r} for its guidance: "
                 "give both the same, or leave it out of the algorithm's arguments"
             )
         self.guidance = guidance.start()
+        if self.guidance_state is not None and guidance.steps == 0:
+            self.guidance.restore(self.guidance_state)
+        self._has_own_guidance = True
         return self.guidance
 
-    def dump_logs(self, *args: Any) -> None:
-        """Write log data: the algorithm's, and λ, γ̃ and the h of the observations since the last time."""
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
+        before = self._last_obs
+        prepared = super()._setup_learn(*args, **kwargs)
+        if self._last_obs is not before:  # the environments were reset
+            assert self.guidance is not None
+            self.guidance.abandon_episodes()
+        return prepared
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save the model, and with it how far its guidance is."""
+        assert self.guidance is not None
+        self.guidance_state = self.guidance.state()
+        super().save(*args, **kwargs)
+
+    def dump_logs(self, *args: Any, **kwargs: Any) -> None:
+        """Write log data: the algorithm's, and λ, γ̃ and the h of the present iteration."""
         assert self.guidance is not None
         self.logger.record("guidance/lambda", self.guidance.lambda_)
         self.logger.record("guidance/discount", self.guidance.discount)
-        statistics = self.guidance.read_statistics()
+        statistics = self.guidance.statistics
         if statistics.count:
             self.logger.record("guidance/h_mean", statistics.mean)
             self.logger.record("guidance/h_min", statistics.minimum)
             self.logger.record("guidance/h_max", statistics.maximum)
-        super().dump_logs(*args)
+        super().dump_logs(*args, **kwargs)
 
 
 class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
     """Guidance for algorithms with a replay buffer: the buffer is guided, the algorithm unchanged."""
 
     def _setup_model(self) -> None:
+        guidance = self._start_guidance()
+        gamma = (self.replay_buffer_kwargs or {}).get("gamma", guidance.gamma)
+        if gamma != guidance.gamma:
+            raise ValueError(
+                f"gamma is {gamma!r} in replay_buffer_kwargs and {guidance.gamma!r} for the guidance, which discounts "
+                "what the buffer samples: leave it out of replay_buffer_kwargs"
+            )
         super()._setup_model()
         assert self.replay_buffer is not None
-        self.replay_buffer = guide_replay_buffer(self.replay_buffer, self._start_guidance())
+        self.replay_buffer = guide_replay_buffer(self.replay_buffer, guidance)
+
+    @property
+    def gamma(self) -> float:
+        """The discount of the original MDP; where it is set anew, so is what is stored with the transitions."""
+        gamma: float = self.__dict__["gamma"]
+        return gamma
+
+    @gamma.setter
+    def gamma(self, gamma: float) -> None:
+        self._set_gamma(gamma)
+        buffer = self.__dict__.get("replay_buffer")
+        if isinstance(buffer, GuidedReplayBuffer):
+            buffer.compute_terms()
 
     def load_replay_buffer(self, *args: Any, **kwargs: Any) -> None:
         """Load a replay buffer, of a guided or an unguided model; h is computed for what it holds."""
@@ -82,36 +153,35 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
             self.replay_buffer = guide_replay_buffer(self.replay_buffer, self.guidance)
         return super()._setup_learn(*args, **kwargs)
 
+    def _store_transition(self, replay_buffer: Any, *args: Any, **kwargs: Any) -> None:
+        with replay_buffer.arriving():
+            super()._store_transition(replay_buffer, *args, **kwargs)
+
 
 class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
     """Guidance for algorithms with a rollout buffer: each rollout is one of the reshaped MDP, at one λ."""
 
     def _setup_model(self) -> None:
-        super()._setup_model()
         self._start_guidance()
+        super()._setup_model()
 
     @property
     def gamma(self) -> float:
-        """The discount in force: γ̃ of the present iteration."""
+        """The discount in force, γ̃ of the present iteration; what is set is γ."""
         gamma: float = self.__dict__["gamma"]
-        return gamma if self.guidance is None else self.guidance.discount
+        return self.guidance.discount if self._has_own_guidance and self.guidance is not None else gamma
 
     @gamma.setter
     def gamma(self, gamma: float) -> None:
-        self.__dict__["gamma"] = gamma
+        self._set_gamma(gamma)
 
     def collect_rollouts(self, env: VecEnv, callback: Any, rollout_buffer: Any, *args: Any, **kwargs: Any) -> bool:
         """Collect a rollout with the rewards and the discount of the iteration that it completes."""
-        guidance, normalization = self.guidance, self._vec_normalize_env
-        assert guidance is not None
-
-        def begin() -> Any:
-            rollout_buffer.gamma = guidance.discount
-            return self._last_obs if normalization is None else normalization.get_original_obs()
-
-        rollout_steps = rollout_buffer.buffer_size * env.num_envs
-        reshaping = ReshapingVecEnv(env, guidance, normalization, rollout_steps, begin)
-        return super().collect_rollouts(reshaping, callback, rollout_buffer, *args, **kwargs)
+        assert self.guidance is not None
+        self.guidance.advance(0, ahead=rollout_buffer.buffer_size * env.num_envs)
+        with observed(env, self.guidance, self._vec_normalize_env, self._last_obs) as (watched, arrivals):
+            guide_rollout_buffer(rollout_buffer, arrivals)
+            return super().collect_rollouts(watched, callback, rollout_buffer, *args, **kwargs)
 
 
 def guided(algorithm: type[BaseAlgorithm]) -> type[Any]:
@@ -146,8 +216,9 @@ def _subclass(algorithm: type[BaseAlgorithm]) -> type[Any]:
         "__doc__": f"{algorithm.__name__} with heuristic guidance.",
         "__module__": __name__,
         "__signature__": _with_guidance(algorithm),
+        "unguided": algorithm,
     }
-    return type(f"Guided{algorithm.__name__}", (base, algorithm), attributes)
+    return _GuidedClass(f"Guided{algorithm.__name__}", (base, algorithm), attributes)
 
 
 def _check_guidance(guidance: Any) -> Guidance:
@@ -163,3 +234,12 @@ def _with_guidance(algorithm: type[BaseAlgorithm]) -> inspect.Signature:
     parameters = [*signature.parameters.values()]
     position = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_KEYWORD), len(parameters))
     return signature.replace(parameters=[*parameters[:position], keyword, *parameters[position:]])
+
+
+def _default_gamma(algorithm: type[BaseAlgorithm]) -> float | None:
+    """Return the discount that an algorithm has where none is given, by the nearest class that takes one."""
+    for base in algorithm.__mro__:
+        parameter = inspect.signature(base).parameters.get("gamma")
+        if parameter is not None and parameter.default is not parameter.empty:
+            return float(parameter.default)
+    return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
@@ -19,10 +22,11 @@ __all__ = ["GuidedReplayBuffer", "ReshapedRewards", "guide_replay_buffer"]
 TRANSITIONS_PER_CALL = 4096
 
 
-class ReshapedRewards:
+class ReshapedRewards(NDArrayOperatorsMixin):
     """The rewards of a replay buffer: written as they came, read as r̃ at the guidance's present λ.
 
-    The λ-free term of each r̃ is kept beside its reward, at 4 bytes a transition, so that sampling never calls h.
+    The λ-free term of each r̃ is kept beside its reward, at 4 bytes a transition, so that sampling never calls h. In
+    all else it is the array of all r̃.
 
     :param raw: the rewards of the original MDP, shape (buffer_size, n_envs)
     """
@@ -32,15 +36,8 @@ class ReshapedRewards:
         self.terms = np.zeros_like(raw, dtype=np.float32)
         self.guidance = guidance
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(buffer_size, n_envs)."""
-        return self.raw.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the rewards."""
-        return self.raw.dtype
+    def __len__(self) -> int:
+        return len(self.raw)
 
     def __setitem__(self, index: Any, rewards: NDArray[Any]) -> None:
         self.raw[index] = rewards
@@ -50,6 +47,15 @@ class ReshapedRewards:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self[:], dtype=dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        arrays = [np.asarray(value) if isinstance(value, ReshapedRewards) else value for value in inputs]
+        return getattr(ufunc, method)(*arrays, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("raw", "terms", "guidance") or name.startswith("__"):  # of one that is being made or copied
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
 
 
 class GuidedReplayBuffer(ReplayBuffer):
@@ -62,25 +68,38 @@ class GuidedReplayBuffer(ReplayBuffer):
     unguided: ClassVar[type[ReplayBuffer]]
     guidance: Guidance
     rewards: ReshapedRewards  # type: ignore[assignment]
+    _is_arriving = False
 
-    def add(
-        self, obs: Any, next_obs: Any, action: NDArray[Any], reward: NDArray[Any], done: NDArray[Any], infos: Any
-    ) -> None:
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Say that what is added comes from the environments now: it moves λ, where what a user adds does not."""
+        self._is_arriving = True
+        try:
+            yield
+        finally:
+            del self._is_arriving
+
+    def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Any) -> None:
         """Store a transition of each environment, calling the heuristic once for all of them."""
-        terminated = np.array(done, dtype=bool)
+        observations, following = self._as_given(obs), self._as_given(next_obs)
+        ended = np.reshape(np.asarray(done, bool), self.n_envs)
+        truncated = np.zeros(self.n_envs, bool)
         if self.handle_timeout_termination:
-            terminated &= ~np.array([info.get("TimeLimit.truncated", False) for info in infos], dtype=bool)
-        terms = self.guidance.arriving_terms(obs, next_obs, terminated)
+            truncated = ended & np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
+        if self._is_arriving:
+            rewards = np.reshape(reward, self.n_envs)
+            terms = self.guidance.observe(observations, following, rewards, ended & ~truncated, truncated)
+        else:
+            terms = self.guidance.terms(observations, following, ended & ~truncated)
         position = self.pos
         super().add(obs, next_obs, action, reward, done, infos)
         self.rewards.terms[position] = terms
-        self.guidance.advance(self.n_envs)
 
-    def sample(self, batch_size: int, env: Any = None) -> Any:
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
         """Sample transitions of the reshaped MDP at the present λ: rewards r̃ and discounts γ̃."""
         discount = self.guidance.discount
         self.gamma = discount  # n-step buffers sum the rewards with it, and return its powers as discounts
-        samples = super().sample(batch_size, env)
+        samples = super().sample(*args, **kwargs)
         if samples.discounts is None:
             samples = samples._replace(discounts=torch.full_like(samples.rewards, discount))
         return samples
@@ -109,9 +128,8 @@ class GuidedReplayBuffer(ReplayBuffer):
         """Return stored observations in the shape that environments give them: discrete ones have an axis less."""
         space: Any = self.observation_space
         if isinstance(stored, dict):
-            return {key: array.reshape(-1, *space[key].shape) for key, array in stored.items()}
-        observations: NDArray[Any] = stored.reshape(-1, *space.shape)
-        return observations
+            return {key: np.reshape(array, (-1, *space[key].shape)) for key, array in stored.items()}
+        return np.reshape(stored, (-1, *space.shape))
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = dict(super().__getstate__())  # type: ignore[call-overload]

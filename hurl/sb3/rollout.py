@@ -1,30 +1,31 @@
-"""On-policy guidance is an environment whose rewards are reshaped on their way into the rollout buffer."""
+"""On-policy guidance is a rollout buffer: what the environments pay is watched, and reshaped as it is stored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize, VecTransposeImage
 
 from hurl.guidance import Guidance, Observations
 
-__all__ = ["ReshapingVecEnv"]
+__all__ = ["Arrivals", "GuidedRolloutBuffer", "guide_rollout_buffer", "observed"]
 
 
-class ReshapingVecEnv(VecEnvWrapper):
-    """A vectorised environment that pays r̃ at the guidance's present λ, calling the heuristic once a step.
+class Arrivals(VecEnvWrapper):
+    """Lets a guidance observe the transitions of environments, which it changes nothing of.
 
-    The heuristic sees raw observations. Under `VecNormalize`, rewards are reshaped first and normalised then, by
-    the statistics that `VecNormalize` keeps of the original rewards.
+    Under `VecNormalize` it stands beneath it, where observations and rewards are raw.
 
-    :param normalization: the `VecNormalize` among the wrappers of `venv`, if any
-    :param rollout_steps: steps of the rollout, over all environments: λ is that of the iteration which it completes
-    :param begin: called before the first step, when the guidance has moved to that iteration; returns the raw
-        observations that the environments show. Callbacks at a rollout's start still see the iteration before.
+    :param normalization: the `VecNormalize` that it stands beneath, if any
+    :param observations: what the environments show at present
+    :param arrange: turns observations, or a single one, into what the heuristic is to see
     """
 
     def __init__(
@@ -32,69 +33,120 @@ class ReshapingVecEnv(VecEnvWrapper):
         venv: VecEnv,
         guidance: Guidance,
         normalization: VecNormalize | None,
-        rollout_steps: int,
-        begin: Callable[[], Observations],
+        observations: Any,
+        arrange: Callable[[Any], Any],
     ) -> None:
         super().__init__(venv)
-        self.guidance = guidance
-        self.normalization = normalization
-        self.steps_left = rollout_steps
-        self.begin = begin
-        self.observations: Observations | None = None
-
-    def step_async(self, actions: NDArray[Any]) -> None:
-        """Begin the step."""
-        if self.observations is None:
-            self.guidance.advance(0, look_ahead=self.steps_left)
-            self.observations = self.begin()
-        self.venv.step_async(actions)
+        self.guidance, self.normalization, self.arrange = guidance, normalization, arrange
+        self.observations: Observations = arrange(observations)
 
     def reset(self) -> Any:
         """Reset the environments."""
         shown = self.venv.reset()
-        self.observations = self._raw(shown)
+        self.observations = self.arrange(shown)
+        self.guidance.abandon_episodes()
         return shown
 
     def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[Any], list[dict[str, Any]]]:
-        """Finish the step; the rewards are those of the reshaped MDP."""
-        shown, rewards, dones, infos = self.venv.step_wait()
-        following = self._raw(shown)
+        """Finish the step, calling the heuristic once."""
+        shown, self.rewards, dones, infos = self.venv.step_wait()
+        following = self.arrange(shown)
         truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos], dtype=bool)
-        assert self.observations is not None
-        terms = self.guidance.arriving_terms(
-            self.observations, self._with_terminal(following, dones, infos), dones.astype(bool) & ~truncated
+        self.terms = self.guidance.observe(
+            self.observations, self._with_terminal(following, dones, infos), self.rewards, dones & ~truncated, truncated
         )
         self.observations = following
-        self.steps_left -= self.num_envs
-        self.guidance.advance(self.num_envs, look_ahead=self.steps_left)
-        if self.normalization is not None:
-            rewards = self.normalization.get_original_reward()
-        rewards = self.guidance.reshape(rewards, terms)
-        if self.normalization is not None:
-            rewards = self.normalization.normalize_reward(rewards)
-        return shown, rewards, dones, infos
+        return shown, self.rewards.copy(), dones, infos
 
-    def _raw(self, shown: Any) -> Observations:
-        """Return the observations as the environment gave them."""
-        raw: Observations = shown if self.normalization is None else self.normalization.get_original_obs()
-        return raw
-
-    def _with_terminal(self, following: Any, dones: NDArray[Any], infos: list[dict[str, Any]]) -> Observations:
+    def _with_terminal(self, following: Any, dones: NDArray[Any], infos: list[dict[str, Any]]) -> Any:
         """Put in, where an episode ended, its last observation for the first one of the next."""
         if not dones.any():
-            observations: Observations = following
-            return observations
+            return following
         following = deepcopy(following)
         for index in np.flatnonzero(dones):
             terminal = infos[index].get("terminal_observation")
             if terminal is None:
                 continue
-            if self.normalization is not None:
-                terminal = self.normalization.unnormalize_obs(terminal)
+            terminal = self.arrange(terminal)
             if isinstance(following, dict):
                 for key in following:
                     following[key][index] = terminal[key]
             else:
                 following[index] = terminal
-        raw: Observations = following
-        return raw
+        return following
+
+    def reshape(self, rewards: NDArray[Any]) -> NDArray[Any]:
+        """Return what is paid for the newest step, reshaped.
+
+            r̃ = r + (1−λ)·term                        as it is
+            r + n(r₀ + (1−λ)·term) − n(r₀)            where `VecNormalize` normalises raw rewards r₀ by n
+
+        :param rewards: r, as wrappers and the bootstrap at time limits have left them
+        """
+        if self.normalization is None:
+            return self.guidance.reshape(rewards, self.terms)
+        reshaped, normalize = self.guidance.reshape(self.rewards, self.terms), self.normalization.normalize_reward
+        if reshaped is self.rewards:
+            return rewards
+        normalized: NDArray[Any] = rewards + (normalize(reshaped) - normalize(self.rewards))
+        return normalized
+
+
+@contextmanager
+def observed(
+    env: VecEnv, guidance: Guidance, normalization: VecNormalize | None, shown: Any
+) -> Iterator[tuple[VecEnv, Arrivals]]:
+    """Let a guidance observe environments for a while; yield them, and what arrives.
+
+    :param normalization: the `VecNormalize` among the wrappers of `env`, if any
+    :param shown: the observations that `env` shows at present
+    """
+    if normalization is None:
+        arrivals = Arrivals(env, guidance, None, shown, lambda observations: observations)
+        yield arrivals, arrivals
+        return
+    beneath = normalization.venv
+    arrivals = Arrivals(beneath, guidance, normalization, normalization.get_original_obs(), _transposing(env))
+    normalization.venv = arrivals
+    try:
+        yield env, arrivals
+    finally:
+        normalization.venv = beneath
+
+
+def _transposing(env: VecEnv) -> Callable[[Any], Any]:
+    """Return what puts the channels of images first where a wrapper above `VecNormalize` does."""
+    while isinstance(env, VecEnvWrapper) and not isinstance(env, VecNormalize):
+        if isinstance(env, VecTransposeImage):
+            return env.transpose_observations
+        env = env.venv
+    return lambda observations: observations
+
+
+class GuidedRolloutBuffer(RolloutBuffer):
+    """What guidance adds to a rollout buffer, whichever it is: rewards are stored as r̃, and discounted by γ̃."""
+
+    arrivals: Arrivals
+
+    @property
+    def gamma(self) -> float:  # type: ignore[override]
+        """γ̃ of the iteration that the rollout completes."""
+        return self.arrivals.guidance.discount
+
+    def add(self, obs: Any, action: Any, reward: NDArray[Any], *args: Any, **kwargs: Any) -> None:
+        """Store a step of each environment, its reward reshaped."""
+        super().add(obs, action, self.arrivals.reshape(reward), *args, **kwargs)
+
+
+def guide_rollout_buffer(buffer: RolloutBuffer, arrivals: Arrivals) -> None:
+    """Turn a rollout buffer into a guided one, in place."""
+    if not isinstance(buffer, GuidedRolloutBuffer):
+        buffer.__class__ = _guided(type(buffer))
+    assert isinstance(buffer, GuidedRolloutBuffer)
+    buffer.arrivals = arrivals
+
+
+@cache
+def _guided(buffer_class: type[RolloutBuffer]) -> type[GuidedRolloutBuffer]:
+    name = f"Guided{buffer_class.__name__}"
+    return type(name, (GuidedRolloutBuffer, buffer_class), {"__module__": __name__})

@@ -14,10 +14,10 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.preprocessing import is_image_space
 
 from hurl.data import Episodes, load_episodes
+from hurl.sb3.internals import has_actor, has_memory, is_jax
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -42,8 +42,6 @@ class CloningResult:
     :param seconds: time taken, reading the data left out
     :param loss_before: mean loss of the data cloned, before the first update
     :param loss_after: the same after the last
-    :param validation_before: mean loss of the episodes held out, before; None where none were
-    :param validation_after: the same after
     """
 
     epochs: int
@@ -51,8 +49,6 @@ class CloningResult:
     seconds: float
     loss_before: float
     loss_after: float
-    validation_before: float | None = None
-    validation_after: float | None = None
 
 
 def warm_start(
@@ -63,7 +59,6 @@ def warm_start(
     learning_rate: float | None = None,
     batch_size: int = 128,
     seed: int = 0,
-    validation: float = 0.0,
     report: Callable[[int, float], None] = lambda epoch, loss: None,
     root: Path | None = None,
 ) -> CloningResult:
@@ -86,27 +81,23 @@ def warm_start(
     :param dataset: a Minari dataset or its id, or episodes that were read before
     :param epochs: passes over the data; each leaves out what does not fill a batch, other transitions every time
     :param learning_rate: None means that of the policy at the beginning of its training
-    :param seed: of the batches' order, and of which episodes are held out
-    :param validation: fraction of the episodes held out to measure the loss on
+    :param seed: of the batches' order
     :param report: called after each epoch with its number and its mean loss
     :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
     """
     _check_actor(model)
     learning_rate = float(model.lr_schedule(1.0)) if learning_rate is None else learning_rate
-    _check_arguments(epochs, learning_rate, batch_size, validation)
+    _check_arguments(epochs, learning_rate, batch_size)
     episodes = load_episodes(dataset, root)
     _check_spaces(model, episodes)
-    training, held_out = episodes.split(validation, seed) if validation else (episodes, None)
 
     started = perf_counter()
-    actor = (_JaxActor if _is_jax(model) else _TorchActor)(model, learning_rate)
-    data = actor.prepare(training)
-    held_out_data = None if held_out is None else actor.prepare(held_out)
+    actor = (_JaxActor if is_jax(model) else _TorchActor)(model, learning_rate)
+    data = actor.prepare(episodes)
     before = actor.loss(data)
-    validation_before = None if held_out_data is None else actor.loss(held_out_data)
     generator, updates = np.random.default_rng(seed), 0
     for epoch in range(1, epochs + 1):
-        batches = _batches(generator, training.transitions, batch_size)
+        batches = _batches(generator, episodes.transitions, batch_size)
         try:
             loss = actor.run_epoch(data, batches)
         except ValueError:  # torch's distributions refuse NaN by it
@@ -119,23 +110,13 @@ def warm_start(
         updates += len(batches)
         report(epoch, loss)
     actor.finish()
-    return CloningResult(
-        epochs,
-        updates,
-        perf_counter() - started,
-        before,
-        actor.loss(data),
-        validation_before,
-        None if held_out_data is None else actor.loss(held_out_data),
-    )
+    return CloningResult(epochs, updates, perf_counter() - started, before, actor.loss(data))
 
 
 def _check_actor(model: BaseAlgorithm) -> None:
     """Refuse a model that has no actor to clone into."""
-    policy: Any = model.policy
-    recurrent = hasattr(policy, "lstm_actor")
-    if recurrent or not (_is_jax(model) or hasattr(policy, "actor") or isinstance(policy, ActorCriticPolicy)):
-        kind = "its actor needs memory" if recurrent else "it has no actor that predicts actions by itself"
+    if has_memory(model) or not has_actor(model):
+        kind = "its actor needs memory" if has_memory(model) else "it has no actor that predicts actions by itself"
         raise WarmStartError(f"{type(model).__name__} can't be warm-started, {kind}: take one of {SUPPORTED}")
 
 
@@ -312,21 +293,15 @@ class _JaxActor:
         return ((actions - targets) ** 2).sum(axis=1)
 
 
-def _is_jax(model: BaseAlgorithm) -> bool:
-    return hasattr(model.policy, "actor_state")
-
-
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def _check_arguments(epochs: int, learning_rate: float, batch_size: int, validation: float) -> None:
+def _check_arguments(epochs: int, learning_rate: float, batch_size: int) -> None:
     for name, value in (("epochs", epochs), ("batch_size", batch_size)):
         if value < 1:
             raise WarmStartError(f"{name} must be at least 1, got {value!r}")
     if not learning_rate > 0.0:
         raise WarmStartError(f"learning_rate must be positive, got {learning_rate!r}")
-    if not 0.0 <= validation < 1.0:
-        raise WarmStartError(f"validation, the fraction of episodes held out, must lie in [0, 1), got {validation!r}")
 
 
 def _check_spaces(model: BaseAlgorithm, episodes: Episodes) -> None:

@@ -20,8 +20,8 @@ from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.policies import collect_policies
 from hurl.experiments.recipes import load_recipe
-from hurl.experiments.rllib_build import build_algorithm, configure
-from hurl.experiments.rllib_checkpoint import _learner_state, _replay_arrays, load_checkpoint
+from hurl.experiments.trainers.rllib_config import configure
+
 from hurl.experiments.run import TrainingFailedError, train
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import ObservationSpace

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
@@ -68,7 +67,7 @@ def find_source(source: str, stage: Stage) -> str:
 
 def default_grid(config: RunConfig) -> str:
     """Return the name of the paper's grid for a configuration: that of Procgen for RLlib's algorithms."""
-    return "procgen" if config.algorithm.library == "rllib" else "mujoco"
+    return config.algorithm.library.grid
 
 
 def read_grid(name: str, stage: Stage) -> Grid:
@@ -144,22 +143,12 @@ def _determines_preparation(key: str, config: RunConfig) -> bool:
 def _check_parameter(name: str, config: RunConfig) -> None:
     if name in config.algorithm.parameters:
         return
-    known = _known_parameters(config)
+    known = config.algorithm.library.trainers.known_parameters(config.algorithm.name)
     if name not in known:
         raise TuningError(
             f"the grid has algorithm.parameters.{name}, but {config.algorithm.name} has no parameter "
             f"{name!r}{nearest(name, known)}"
         )
-
-
-def _known_parameters(config: RunConfig) -> Collection[str]:
-    if config.algorithm.library == "rllib":
-        from hurl.experiments.rllib_build import known_parameters
-
-        return known_parameters(config.algorithm.name)
-    from hurl.experiments.build import find_algorithm
-
-    return inspect.signature(find_algorithm(config.algorithm.name)).parameters
 
 
 def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:

@@ -1,53 +1,36 @@
-"""From a configuration to an algorithm of RLlib, and to the policy of one of its checkpoints."""
+"""From a run's configuration to RLlib's."""
 
 from __future__ import annotations
 
-import hurl.rllib  # noqa: F401 - first, for it says how to install Ray where it is missing
-
-# isort: split
 import inspect
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from ray.rllib import algorithms
-from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.ppo import PPOConfig
-from ray.rllib.core import DEFAULT_MODULE_ID
-from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
-from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
-from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.experiments.config import ConfigurationError, EnvironmentConfig, RunConfig
+from hurl.experiments.config import EnvironmentConfig, RunConfig
+from hurl.experiments.errors import ConfigurationError
 from hurl.guidance import Guidance, HeuristicError
 from hurl.heuristics.engineered import zero
 from hurl.names import nearest
 from hurl.rllib import guided
+from hurl.rllib.guided import ALGORITHMS
 from hurl.rllib.modules import ImpalaCNNModule
 from hurl.rllib.vector_env import on_envpool
 from hurl.schedules import ConstantSchedule
 
-__all__ = [
-    "EPISODE_LENGTHS",
-    "EPISODE_RETURNS",
-    "RLlibPolicy",
-    "build_algorithm",
-    "configure",
-    "known_parameters",
-]
+__all__ = ["EPISODE_RETURNS", "configure", "known_parameters", "refusals"]
 
-EPISODE_RETURNS, EPISODE_LENGTHS = "hurl_episode_returns", "hurl_episode_lengths"
+EPISODE_RETURNS = "hurl_episode_returns"
 
-ALGORITHMS = ("PPO", "SAC", "DQN")
 POLICIES = ("MlpPolicy", "ImpalaCNN")
 # Parameters that are not arguments of `.training()`, under the names of the methods that they are arguments of.
 GROUPS = {
@@ -67,51 +50,23 @@ NOT_FOR_USERS = (
 EPISODES_BETWEEN_RESULTS = 1_000_000
 
 
-def configure(config: RunConfig, seed: int) -> AlgorithmConfig:
-    """Return RLlib's configuration of a run, without its guidance; what RLlib refuses is an error in the run's."""
-    with _refusals(config):
-        rllib_config = _configure(config).debugging(seed=seed, log_level="ERROR")
-        rllib_config.validate()
-    return rllib_config
-
-
-def build_algorithm(config: RunConfig, rllib_config: AlgorithmConfig) -> Algorithm:
-    """Make the run's algorithm from its configuration, with fresh weights; Ray must have been started."""
-    with _refusals(config):
-        return rllib_config.build_algo()
-
-
-@contextmanager
-def _refusals(config: RunConfig) -> Iterator[None]:
-    try:
-        yield
-    except (ConfigurationError, HeuristicError):
-        raise
-    except (TypeError, ValueError, AssertionError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(
-            f"{config.algorithm.name} on {config.environment.id} can't be built: {reason}"
-        ) from error
-
-
-# The configuration ---------------------------------------------------------------------------------------------------
-
-
-def _configure(config: RunConfig) -> AlgorithmConfig:
-    """Return RLlib's configuration of the run, without its seed and its guidance."""
+def configure(config: RunConfig) -> AlgorithmConfig:
+    """Return RLlib's configuration of a run, without its seed and its guidance."""
     # warnings of the stack that RLlib had before, and of what the configuration does not set
     for name in ("ray", "ray.rllib"):  # each has a level of its own
         logging.getLogger(name).setLevel(logging.ERROR)
     _check_keys(config)
     rllib_config = _default_config(config.algorithm.name)
     parameters = deepcopy(config.algorithm.parameters)
+    demand = config.algorithm.demand
     _check_parameters(config)
     groups = {name: parameters.pop(name, {}) for name in GROUPS}
     model_config = parameters.pop(MODEL_CONFIG, None)
     if isinstance(rllib_config, PPOConfig):
-        batch = config.steps_per_iteration // max(1, config.algorithm.learners)
-        parameters = {"train_batch_size_per_learner": batch} | parameters
-    runners = max(1, config.algorithm.env_runners)
+        parameters = {
+            "train_batch_size_per_learner": config.steps_per_iteration // max(1, demand.learners)
+        } | parameters
+    runners = max(1, demand.env_runners)
     if config.environment.n_envs % runners:
         raise ConfigurationError(
             f"environment.n_envs={config.environment.n_envs} must be a multiple of num_env_runners={runners}, "
@@ -128,6 +83,20 @@ def _configure(config: RunConfig) -> AlgorithmConfig:
     return _with_model(rllib_config, config.algorithm.policy, model_config)
 
 
+@contextmanager
+def refusals(config: RunConfig) -> Iterator[None]:
+    """Tell what RLlib refuses as an error in the configuration."""
+    try:
+        yield
+    except (ConfigurationError, HeuristicError):
+        raise
+    except (TypeError, ValueError, AssertionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(
+            f"{config.algorithm.name} on {config.environment.id} can't be built: {reason}"
+        ) from error
+
+
 def _check_batch(rllib_config: PPOConfig, steps_per_iteration: int) -> None:
     """Refuse a train batch that would make iterations longer than the configuration says."""
     batch = rllib_config.total_train_batch_size
@@ -139,7 +108,7 @@ def _check_batch(rllib_config: PPOConfig, steps_per_iteration: int) -> None:
 
 
 def _check_keys(config: RunConfig) -> None:
-    """Refuse what only runs of Stable-Baselines3 know."""
+    """Refuse what only runs of Stable-Baselines3 and SBX know."""
     name = config.algorithm.name
     for key, value in (
         ("warm_start", config.warm_start),
@@ -173,7 +142,7 @@ def _check_parameters(config: RunConfig) -> None:
             raise ConfigurationError(f"set {key!r} at the top of the configuration, not in algorithm.parameters")
     _check_known(name, "", parameters, known_parameters(name))
     for group, arguments in GROUPS.items():
-        _check_known(name, f"{group}.", config.algorithm.group(group), arguments)
+        _check_known(name, f"{group}.", parameters.get(group, {}), arguments)
 
 
 def known_parameters(name: str) -> list[str]:
@@ -227,59 +196,6 @@ def _log_episode(
     metrics_logger: MetricsLogger,
     **_: Any,
 ) -> None:
-    """Report the return and the length of an episode, all of its chunks together."""
+    """Report the return of an episode, all of its chunks together."""
     total = sum(float(chunk.get_return()) for chunk in (*prev_episode_chunks, episode))
-    # PPO's learner lengthens earlier chunks by a step without reward, so that their lengths would not add up
-    for key, value in ((EPISODE_RETURNS, total), (EPISODE_LENGTHS, episode.t)):
-        metrics_logger.log_value(key, value, reduce="item_series", window=EPISODES_BETWEEN_RESULTS)
-
-
-# A policy to roll out ------------------------------------------------------------------------------------------------
-
-
-class RLlibPolicy:
-    """The policy of an RLlib run, to be rolled out in environments of Stable-Baselines3's kind; no Ray is started.
-
-    :param config: the run's; its heuristic is not needed
-    :param env: where it is to act
-    """
-
-    def __init__(self, config: RunConfig, env: VecEnv) -> None:
-        self.config = _configure(config)
-        self.action_space = env.action_space
-        spaces = {DEFAULT_MODULE_ID: (env.observation_space, env.action_space)}
-        self.module = self.config.get_rl_module_spec(spaces=spaces, inference_only=True).build()
-        self.steps = 0
-
-    def load(self, weights: Mapping[str, torch.Tensor], steps: int) -> None:
-        """Take the weights of a checkpoint.
-
-        :param steps: environment steps before it, which exploration may depend on
-        """
-        self.module.load_state_dict({name: weights[name] for name in self.module.state_dict()})
-        self.steps = steps
-
-    def predict(
-        self, observations: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
-    ) -> tuple[NDArray[Any], None]:
-        """Return the actions for a batch of observations, as the environments take them, and no memory."""
-        tensor = torch.as_tensor(np.asarray(observations))
-        batch = {Columns.OBS: tensor.float() if tensor.dtype == torch.float64 else tensor}
-        with torch.no_grad():
-            actions = self._infer(batch) if deterministic else self._explore(batch)
-        convert = unsquash_action if self.config.normalize_actions else clip_action
-        return np.asarray(convert(actions.numpy(), self.action_space)), None
-
-    def _infer(self, batch: dict[str, Any]) -> torch.Tensor:
-        outputs = self.module.forward_inference(batch)
-        if Columns.ACTIONS in outputs:
-            return torch.as_tensor(outputs[Columns.ACTIONS])
-        distribution = self.module.get_inference_action_dist_cls().from_logits(outputs[Columns.ACTION_DIST_INPUTS])
-        return torch.as_tensor(distribution.to_deterministic().sample())
-
-    def _explore(self, batch: dict[str, Any]) -> torch.Tensor:
-        outputs = self.module.forward_exploration(batch, t=self.steps)
-        if Columns.ACTIONS in outputs:
-            return torch.as_tensor(outputs[Columns.ACTIONS])
-        distribution = self.module.get_exploration_action_dist_cls().from_logits(outputs[Columns.ACTION_DIST_INPUTS])
-        return torch.as_tensor(distribution.sample())
+    metrics_logger.log_value(EPISODE_RETURNS, total, reduce="item_series", window=EPISODES_BETWEEN_RESULTS)

@@ -1,0 +1,103 @@
+"""The libraries whose algorithms are run, as far as planning must know them: nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
+
+from hurl.experiments.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from hurl.experiments.trainers.base import Trainers
+
+__all__ = ["LIBRARIES", "Demand", "Library", "find_library"]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What a run asks of a machine besides the process that it is.
+
+    :param env_runners: processes that step environments; with 0 they are stepped where the learner is
+    :param learners: processes that learn; with 0 the run's own does
+    :param gpus: how many GPUs all learners have
+    """
+
+    env_runners: int = 0
+    learners: int = 0
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True)
+class Library:
+    """Where algorithms come from.
+
+    :param package: that they are imported from
+    :param trainers_module: the module that runs them, see `hurl.experiments.trainers.base.Trainers`
+    :param grid: the paper's grid for tuning them
+    """
+
+    package: str
+    trainers_module: str = "sb3"
+    grid: str = "mujoco"
+
+    @property
+    def trainers(self) -> Trainers:
+        """What runs the library's algorithms; it imports the library."""
+        return cast("Trainers", import_module(f"hurl.experiments.trainers.{self.trainers_module}"))
+
+    def demand(self, parameters: Mapping[str, Any]) -> Demand:
+        """Return what the parameters of an algorithm ask for."""
+        return Demand()
+
+
+class RLlib(Library):
+    """RLlib, which starts processes of its own."""
+
+    def demand(self, parameters: Mapping[str, Any]) -> Demand:
+        """Return the processes and GPUs that are named under `env_runners` and `learners`."""
+        learners = _whole_number(parameters, "learners", "num_learners")
+        gpus = _number(parameters, "learners", "num_gpus_per_learner") * max(1, learners)
+        return Demand(_whole_number(parameters, "env_runners", "num_env_runners"), learners, gpus)
+
+
+LIBRARIES = {
+    "sb3": Library("stable_baselines3"),
+    "contrib": Library("sb3_contrib"),
+    "sbx": Library("sbx"),
+    "rllib": RLlib("ray.rllib", trainers_module="rllib", grid="procgen"),
+}
+
+
+def find_library(algorithm: str) -> Library:
+    """Return the library of the algorithm that `sbx.SAC` names."""
+    name, dot, _ = algorithm.partition(".")
+    if not dot or name not in LIBRARIES:
+        *others, last = LIBRARIES
+        raise ConfigurationError(
+            f"algorithm.name {algorithm!r} must begin with one of {', '.join(others)} and a dot, or be of RLlib, such "
+            f"as {last}.PPO"
+        )
+    return LIBRARIES[name]
+
+
+def _whole_number(parameters: Mapping[str, Any], group: str, key: str) -> int:
+    number = _number(parameters, group, key)
+    if number != int(number):
+        raise ConfigurationError(f"algorithm.parameters.{group}.{key} must be a whole number, got {number!r}")
+    return int(number)
+
+
+def _number(parameters: Mapping[str, Any], group: str, key: str) -> float:
+    """Return how many processes or GPUs are asked for, 0 where nothing is said."""
+    values = parameters.get(group, {})
+    if not isinstance(values, dict):
+        raise ConfigurationError(f"algorithm.parameters.{group} must hold keys and values, got {values!r}")
+    value = values.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+        raise ConfigurationError(
+            f"algorithm.parameters.{group}.{key} must be a number that is not negative, got {value!r}"
+        )
+    return value

@@ -1,0 +1,2 @@
+"""tmp"""
+from hurl.experiments.folder import Row as Row

@@ -1,0 +1,152 @@
+"""What a run needs of an algorithm, whichever library it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.vec_env import VecEnv
+
+from hurl.envs import make_env
+from hurl.experiments.config import RunConfig
+from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.metrics import Row
+from hurl.guidance import Guidance, HeuristicError
+from hurl.heuristics import storage
+
+__all__ = [
+    "CLONING",
+    "EVALUATION",
+    "TRAINING",
+    "CheckpointPolicy",
+    "Trainer",
+    "Trainers",
+    "build_environment",
+    "build_guidance",
+    "derive_seed",
+    "guidance_columns",
+]
+
+TRAINING, EVALUATION, CLONING = 1, 2, 3  # what seeds are derived for
+
+
+class Trainer(Protocol):
+    """An algorithm at work in a run: Algorithm 1 but for evaluation and what is written down.
+
+    Algorithms collect and train by turns of their own, SAC often after every step, RLlib's within one call: so that is
+    one method, `iterate`.
+    """
+
+    @property
+    def policy(self) -> PolicyPredictor:
+        """The policy of the present weights."""
+        ...
+
+    def clone(self, report: Callable[[int, float], None]) -> float:
+        """Clone the configuration's data into the policy; return the seconds that it took.
+
+        :param report: called with each epoch and its mean loss
+        """
+        ...
+
+    def iterate(self) -> dict[str, float]:
+        """Collect a batch, and train on it, reshaped; return what the iteration's row says of that."""
+        ...
+
+    def log(self, row: Row) -> None:
+        """Write the figures of an iteration for TensorBoard."""
+        ...
+
+    def save(self, iteration: int) -> None:
+        """Write a checkpoint, and be from here on what a run is that goes on from it: episodes begin anew."""
+        ...
+
+    def load(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint."""
+        ...
+
+    def close(self) -> None:
+        """Let go of environments and processes."""
+        ...
+
+
+class CheckpointPolicy(PolicyPredictor, Protocol):
+    """A policy to be rolled out, with the weights of one checkpoint or another."""
+
+    def load(self, checkpoint: Path) -> None:
+        """Take the weights of a checkpoint."""
+        ...
+
+    def seed(self, seed: int) -> None:
+        """Seed what its actions are drawn with."""
+        ...
+
+
+class Trainers(Protocol):
+    """A module that runs the algorithms of a library."""
+
+    def build_trainer(self, config: RunConfig, folder: RunFolder) -> Trainer:
+        """Build what a configuration names, with fresh weights; what can't be is an error in the configuration."""
+        ...
+
+    def build_policy(self, config: RunConfig, env: VecEnv) -> CheckpointPolicy:
+        """Build a policy that is to act only; the run's heuristic is not needed."""
+        ...
+
+    def known_parameters(self, algorithm: str) -> Collection[str]:
+        """Return the names of an algorithm's parameters."""
+        ...
+
+
+def build_environment(config: RunConfig, n_envs: int, seed: int) -> VecEnv:
+    """Make the run's environments."""
+    environment = config.environment
+    return make_env(
+        environment.id, n_envs, seed, backend=environment.backend, threads=config.threads, **environment.options
+    )
+
+
+def build_guidance(config: RunConfig, env: VecEnv, folder: RunFolder) -> Guidance | None:
+    """Make the run's guidance, its heuristic checked against the environments; a run of no iterations has none.
+
+    A heuristic that was saved, and may be fitted anew, must be the one that the run began with.
+    """
+    guidance = config.guidance
+    if guidance is None or config.iterations == 0:
+        return None
+    assert isinstance(guidance.heuristic, str)  # `train` refuses what must be fitted first
+    try:
+        heuristic = storage.find_heuristic(guidance.heuristic, env.observation_space, config.gamma)
+    except HeuristicError:  # of a heuristic that was found, and does not suit
+        raise
+    except ValueError as error:
+        raise ConfigurationError(f"guidance.heuristic: {error}") from None
+    digest = getattr(heuristic, "digest", None)
+    if digest is not None:
+        folder.pin_input(f"heuristic {guidance.heuristic}", digest)
+    return Guidance(
+        heuristic,
+        guidance.schedule.build(config.iterations),
+        gamma=config.gamma,
+        steps_per_iteration=config.steps_per_iteration,
+        shaping=guidance.shaping,
+    )
+
+
+def guidance_columns(guidance: Guidance | None, gamma: float) -> dict[str, Any]:
+    """Return what a row says of guidance: λ, γ̃, and h over the iteration where anything arrived."""
+    if guidance is None:
+        return {"lambda_": 1.0, "discount": gamma} | dict.fromkeys(("h_mean", "h_min", "h_max"), np.nan)
+    statistics = guidance.statistics
+    limits = (statistics.minimum, statistics.maximum) if statistics.count else (np.nan, np.nan)
+    h = dict(zip(("h_mean", "h_min", "h_max"), (statistics.mean, *limits), strict=True))
+    return {"lambda_": guidance.lambda_, "discount": guidance.discount, **h}
+
+
+def derive_seed(config: RunConfig, purpose: int, iteration: int) -> int:
+    """Derive a seed from the run's, for one purpose at one iteration."""
+    return int(np.random.SeedSequence([config.seed, purpose, iteration]).generate_state(1)[0] >> 1)

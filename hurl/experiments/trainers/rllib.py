@@ -1,0 +1,401 @@
+"""Runs of RLlib's algorithms, resumed where they stopped.
+
+An iteration is one call of RLlib's `train`, which samples until there are `steps_per_iteration` environment steps. At
+a checkpoint's boundary every run, interrupted or not, is built anew from the checkpoint, with a seed derived from run
+seed and iteration: so nothing of environments, samplers and random states needs saving.
+"""
+
+from __future__ import annotations
+
+import hurl.rllib  # noqa: F401 - first, for it says how to install Ray where it is missing
+
+# isort: split
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from numpy.typing import NDArray
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_OPTIMIZER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.learner import Learner
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.metrics import (
+    ENV_RUNNER_RESULTS,
+    ENV_RUNNER_SAMPLING_TIMER,
+    LEARNER_RESULTS,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    TIMERS,
+)
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+from ray.rllib.utils.spaces.space_utils import clip_action, unsquash_action
+from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import VecEnv
+from torch.utils.tensorboard import SummaryWriter
+
+from hurl.experiments.checkpoint import (
+    checkpoint_paths,
+    read_replay,
+    read_state,
+    read_weights,
+    restore,
+    write_checkpoint,
+    write_replay,
+)
+from hurl.experiments.config import RunConfig
+from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.metrics import Row
+from hurl.experiments.trainers.base import TRAINING, build_environment, build_guidance, derive_seed, guidance_columns
+from hurl.experiments.trainers.rllib_config import EPISODE_RETURNS, configure, known_parameters, refusals
+from hurl.rllib import guided
+from hurl.rllib.learner import GuidedLearner
+
+__all__ = ["RLlibPolicy", "RLlibTrainer", "build_policy", "build_trainer", "known_parameters"]
+
+NEWEST_EPISODES = 100
+# What learners adapt as they go, and RLlib's state of a learner leaves out: PPO's coefficient of the KL divergence,
+# SAC's temperature, the step at which the target networks were updated.
+ADAPTED = ("curr_kl_coeffs_per_module", "curr_log_alpha", "last_update_ts_by_mid")
+
+
+def build_trainer(config: RunConfig, folder: RunFolder) -> RLlibTrainer:
+    """Build the run's algorithm; what it refuses is an error in the configuration."""
+    return RLlibTrainer(config, folder)
+
+
+class RLlibTrainer:
+    """An algorithm of a run, see `Trainer`."""
+
+    def __init__(self, config: RunConfig, folder: RunFolder) -> None:
+        torch.set_num_threads(config.threads)
+        self.config, self.folder = config, folder
+        self.iteration = self.steps = 0
+        self.returns: deque[float] = deque(maxlen=NEWEST_EPISODES)
+        with closing(build_environment(config, 1, config.seed)) as env:  # which must exist
+            self.guidance = build_guidance(config, env, folder)
+            with refusals(config):
+                self._policy = RLlibPolicy(config, env)
+        self.events = SummaryWriter(str(folder.tensorboard))
+        self.stack = ExitStack()
+        self.stack.callback(self.events.close)
+        try:
+            self.stack.enter_context(_ray_on_this_machine(config))
+            self.algorithm = self._build()
+        except BaseException:
+            self.stack.close()
+            raise
+
+    def _build(self) -> Algorithm:
+        """Build the algorithm for what follows the present iteration."""
+        with refusals(self.config):
+            rllib_config = configure(self.config)
+            if self.guidance is not None:
+                rllib_config = guided(rllib_config, self.guidance)
+            seed = derive_seed(self.config, TRAINING, self.iteration)
+            rllib_config.debugging(seed=seed, log_level="ERROR").validate()
+            algorithm = rllib_config.build_algo()
+        buffer = getattr(algorithm, "local_replay_buffer", None)
+        if buffer is not None:
+            buffer.rng = np.random.default_rng(seed)
+        # RLlib smooths its timers; logged as a sum before, this one is the time of all sampling in an iteration
+        algorithm.metrics.log_value((TIMERS, ENV_RUNNER_SAMPLING_TIMER), 0.0, reduce="sum")
+        return algorithm
+
+    @property
+    def policy(self) -> PolicyPredictor:
+        """The policy of the learner's weights."""
+        weights = _learner_state(self.algorithm)[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID]
+        self._policy.take(weights, self.steps)
+        return self._policy
+
+    def clone(self, report: Callable[[int, float], None]) -> float:
+        """Refuse it: there is no cloning into RLlib's modules."""
+        raise ConfigurationError(f"warm_start is not for {self.config.algorithm.name}: leave it out")
+
+    def iterate(self) -> dict[str, float]:
+        """Let RLlib sample and learn."""
+        if self.guidance is not None:
+            self.algorithm.learner_group.foreach_learner(_begin_iteration, iteration=self.iteration + 1)
+        began = perf_counter()
+        results = self.algorithm.train()
+        seconds = perf_counter() - began
+        sampled = results[ENV_RUNNER_RESULTS]
+        self.iteration += 1
+        self.steps = int(sampled[NUM_ENV_STEPS_SAMPLED_LIFETIME])
+        # RLlib takes a single value out of its list
+        self.returns.extend(float(value) for value in np.atleast_1d(sampled.get(EPISODE_RETURNS, [])))
+        collecting = float(results[TIMERS][ENV_RUNNER_SAMPLING_TIMER])
+        return {
+            "steps": self.steps,
+            "training_return": float(np.mean(self.returns)) if self.returns else np.nan,
+            "seconds_collecting": collecting,
+            "seconds_training": seconds - collecting,
+            **self._guidance_columns(results),
+        }
+
+    def _guidance_columns(self, results: Mapping[str, Any]) -> dict[str, float]:
+        """Return λ and γ̃ of the learners, and h of what has arrived, as learners or env runners report it."""
+        columns = guidance_columns(None, self.config.gamma)
+        if self.guidance is None:
+            return columns
+        columns |= next(iter(self.algorithm.learner_group.foreach_learner(_read_guidance))).get()
+        reported = {**results[ENV_RUNNER_RESULTS], **results.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})}
+        return columns | {
+            name: float(reported[f"guidance_{name}"])
+            for name in ("h_mean", "h_min", "h_max")
+            if f"guidance_{name}" in reported
+        }
+
+    def log(self, row: Row) -> None:
+        """Write the figures of an iteration."""
+        names = {f"evaluation/{name}": name for name in ("return_mean", "return_std", "episode_length")}
+        names |= {"training/return": "training_return", "guidance/lambda": "lambda_", "guidance/discount": "discount"}
+        names |= {f"guidance/{name}": name for name in ("h_mean", "h_min", "h_max")}
+        for tag, name in names.items():
+            if np.isfinite(getattr(row, name)):
+                self.events.add_scalar(tag, getattr(row, name), row.steps)
+
+    def save(self, iteration: int) -> None:
+        """Write a checkpoint, and go on from it."""
+        self.events.flush()
+        learner = _learner_state(self.algorithm)
+        weights = {
+            "weights": learner[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID],
+            "optimisers": _map_arrays(learner[COMPONENT_OPTIMIZER], np.asarray),
+            "adapted": next(iter(self.algorithm.learner_group.foreach_learner(_read_adapted))).get(),
+        }
+        state = {
+            "counters": {"steps": self.steps},
+            "returns": list(self.returns),
+            "replay": _save_replay(self.folder, self.algorithm, iteration),
+        }
+        path = write_checkpoint(self.folder, iteration, state, weights)
+        if iteration < self.config.iterations:
+            self.load(path)
+
+    def load(self, checkpoint: Path) -> None:
+        """Build the algorithm anew with what a checkpoint holds."""
+        state, stored = read_state(checkpoint), read_weights(checkpoint)
+        self.iteration, self.steps = state["iteration"], state["counters"]["steps"]
+        self.returns = deque(state["returns"], maxlen=NEWEST_EPISODES)
+        self.algorithm.stop()
+        self.algorithm = self._build()
+        restore(checkpoint, lambda: _set_learner_state(self.algorithm, stored))
+        if state["replay"] is not None:
+            _load_replay(self.folder, self.algorithm, state["replay"])
+        _count_steps(self.algorithm, self.steps)
+        set_random_seed(derive_seed(self.config, TRAINING, self.iteration))
+
+    def close(self) -> None:
+        """End the algorithm, and Ray where it was started for the run."""
+        self.algorithm.stop()
+        self.stack.close()
+
+
+@contextmanager
+def _ray_on_this_machine(config: RunConfig) -> Iterator[None]:
+    """Start Ray for the run alone, unless the process has one."""
+    if ray.is_initialized():
+        yield
+        return
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray lets its workers wait for all else on the machine
+    ray.init("local", num_cpus=config.cores, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _begin_iteration(learner: GuidedLearner, iteration: int) -> None:
+    learner.begin_iteration(iteration)
+
+
+def _read_guidance(learner: GuidedLearner) -> dict[str, float]:
+    return {"lambda_": learner.guidance.lambda_, "discount": learner.guidance.discount}
+
+
+# The learner ---------------------------------------------------------------------------------------------------------
+
+
+def _learner_state(algorithm: Algorithm) -> dict[str, Any]:
+    state: dict[str, Any] = algorithm.learner_group.get_state()[COMPONENT_LEARNER]
+    return state
+
+
+def _set_learner_state(algorithm: Algorithm, stored: Mapping[str, Any]) -> None:
+    fresh = _learner_state(algorithm)[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID]
+    # RLlib would pass over weights that are missing or too many
+    shapes = [{name: np.shape(value) for name, value in values.items()} for values in (fresh, stored["weights"])]
+    if shapes[0] != shapes[1]:
+        raise ValueError("its weights have other names or shapes")
+    optimisers = _map_arrays(stored["optimisers"], torch.as_tensor)
+    learner = {COMPONENT_RL_MODULE: {DEFAULT_MODULE_ID: stored["weights"]}, COMPONENT_OPTIMIZER: optimisers}
+    algorithm.learner_group.set_state({COMPONENT_LEARNER: learner})
+    algorithm.learner_group.foreach_learner(_set_adapted, adapted=stored["adapted"])
+    algorithm.env_runner_group.sync_weights(from_worker_or_learner_group=algorithm.learner_group, inference_only=True)
+
+
+def _read_adapted(learner: Learner) -> dict[str, float]:
+    values = {name: getattr(learner, name)[DEFAULT_MODULE_ID] for name in ADAPTED if hasattr(learner, name)}
+    return {name: float(torch.as_tensor(value).detach()) for name, value in values.items()}
+
+
+def _set_adapted(learner: Learner, adapted: dict[str, float]) -> None:
+    for name, value in adapted.items():
+        by_module = getattr(learner, name)
+        if isinstance(by_module[DEFAULT_MODULE_ID], torch.Tensor):
+            by_module[DEFAULT_MODULE_ID].data.fill_(value)  # in place: an optimiser may hold it
+        else:
+            by_module[DEFAULT_MODULE_ID] = int(value)
+
+
+def _map_arrays(values: Any, function: Callable[[Any], Any]) -> Any:
+    """Return nested values with a function applied to arrays and tensors."""
+    if isinstance(values, dict):
+        return {key: _map_arrays(value, function) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return type(values)(_map_arrays(value, function) for value in values)
+    return function(values) if isinstance(values, np.ndarray | torch.Tensor) else values
+
+
+def _count_steps(algorithm: Algorithm, steps: int) -> None:
+    """Let the algorithm count on from a number of environment steps, as if an env runner had sampled them.
+
+    λ, learning-rate schedules and exploration follow this count.
+    """
+    sampled = MetricsLogger(root=False)
+    sampled.log_value(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum", with_throughput=True)
+    algorithm.metrics.aggregate([sampled.reduce()], key=ENV_RUNNER_RESULTS)
+    algorithm.env_runner_group.sync_env_runner_states(
+        config=algorithm.config,
+        env_steps_sampled=steps,
+        env_to_module=algorithm.env_to_module_connector,
+        module_to_env=algorithm.module_to_env_connector,
+    )
+
+
+# Replay --------------------------------------------------------------------------------------------------------------
+
+
+def _save_replay(folder: RunFolder, algorithm: Algorithm, iteration: int) -> dict[str, str] | None:
+    """Write the episodes of the replay buffer; the last checkpoint's stay until the next."""
+    buffer = getattr(algorithm, "local_replay_buffer", None)
+    if buffer is None:
+        return None
+    needed = [f"{path.name}.npz" for path in checkpoint_paths(folder)[-1:]]
+    return write_replay(folder, iteration, _replay_arrays(list(buffer.episodes)), needed)
+
+
+def _replay_arrays(episodes: list[SingleAgentEpisode]) -> dict[str, Any]:
+    """Return episodes end to end; each has one observation more than steps."""
+    arrays = {
+        "lengths": np.array([len(episode) for episode in episodes]),
+        "terminated": np.array([episode.is_terminated for episode in episodes]),
+        "truncated": np.array([episode.is_truncated for episode in episodes]),
+        "observations": np.concatenate([episode.get_observations() for episode in episodes]),
+        "actions": np.concatenate([episode.get_actions() for episode in episodes]),
+        "rewards": np.concatenate([episode.get_rewards() for episode in episodes]),
+    }
+    for key in episodes[0].extra_model_outputs:
+        arrays[f"extra.{key}"] = np.concatenate([episode.get_extra_model_outputs(key) for episode in episodes])
+    return arrays
+
+
+def _load_replay(folder: RunFolder, algorithm: Algorithm, replay: dict[str, str]) -> None:
+    """Fill the replay buffer; priorities begin anew."""
+    arrays = read_replay(folder, replay)
+    begin = 0
+    for number, length in enumerate(arrays["lengths"].tolist()):
+        steps = slice(begin, begin + length)
+        observations = arrays["observations"][begin + number : begin + number + length + 1]
+        episode = SingleAgentEpisode(
+            observations=list(observations),
+            actions=list(arrays["actions"][steps]),
+            rewards=arrays["rewards"][steps].tolist(),
+            infos=[{} for _ in observations],
+            terminated=bool(arrays["terminated"][number]),
+            truncated=bool(arrays["truncated"][number]),
+            extra_model_outputs={
+                key.removeprefix("extra."): list(array[steps])
+                for key, array in arrays.items()
+                if key.startswith("extra.")
+            },
+            len_lookback_buffer=0,
+        )
+        algorithm.local_replay_buffer.add(episode.to_numpy())
+        begin += length
+
+
+# A policy to roll out ------------------------------------------------------------------------------------------------
+
+
+class RLlibPolicy:
+    """The policy of an RLlib run, to be rolled out in environments of Stable-Baselines3's kind; no Ray is started.
+
+    :param config: the run's; its heuristic is not needed
+    :param env: where it is to act
+    """
+
+    def __init__(self, config: RunConfig, env: VecEnv) -> None:
+        self.config = configure(config)
+        self.action_space = env.action_space
+        spaces = {DEFAULT_MODULE_ID: (env.observation_space, env.action_space)}
+        self.module = self.config.get_rl_module_spec(spaces=spaces, inference_only=True).build()
+        self.steps = 0
+
+    def load(self, checkpoint: Path) -> None:
+        """Take the weights of a checkpoint."""
+        stored, steps = read_weights(checkpoint), read_state(checkpoint)["counters"]["steps"]
+        restore(checkpoint, lambda: self.take(stored["weights"], steps))
+
+    def take(self, weights: Mapping[str, NDArray[Any]], steps: int) -> None:
+        """Take a learner's weights.
+
+        :param steps: environment steps so far, which exploration may depend on
+        """
+        self.module.load_state_dict({name: torch.tensor(weights[name]) for name in self.module.state_dict()})
+        self.steps = steps
+
+    def seed(self, seed: int) -> None:
+        """Seed what actions are drawn with."""
+        set_random_seed(seed)
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[NDArray[Any], None]:
+        """Return the actions for a batch of observations, as the environments take them, and no memory."""
+        tensor = torch.as_tensor(np.asarray(observation))
+        batch = {Columns.OBS: tensor.float() if tensor.dtype == torch.float64 else tensor}
+        with torch.no_grad():
+            actions = self._infer(batch) if deterministic else self._explore(batch)
+        convert = unsquash_action if self.config.normalize_actions else clip_action
+        return np.asarray(convert(actions.numpy(), self.action_space)), None
+
+    def _infer(self, batch: dict[str, Any]) -> torch.Tensor:
+        outputs = self.module.forward_inference(batch)
+        if Columns.ACTIONS in outputs:
+            return torch.as_tensor(outputs[Columns.ACTIONS])
+        distribution = self.module.get_inference_action_dist_cls().from_logits(outputs[Columns.ACTION_DIST_INPUTS])
+        return torch.as_tensor(distribution.to_deterministic().sample())
+
+    def _explore(self, batch: dict[str, Any]) -> torch.Tensor:
+        outputs = self.module.forward_exploration(batch, t=self.steps)
+        if Columns.ACTIONS in outputs:
+            return torch.as_tensor(outputs[Columns.ACTIONS])
+        distribution = self.module.get_exploration_action_dist_cls().from_logits(outputs[Columns.ACTION_DIST_INPUTS])
+        return torch.as_tensor(distribution.sample())
+
+
+def build_policy(config: RunConfig, env: VecEnv) -> RLlibPolicy:
+    """Build a policy that is to act only."""
+    return RLlibPolicy(config, env)

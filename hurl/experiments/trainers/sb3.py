@@ -1,0 +1,437 @@
+"""Runs of Stable-Baselines3, sb3-contrib and SBX, resumed exactly where they stopped.
+
+At a checkpoint's boundary the environments begin new episodes from a seed derived from run seed and iteration, in every
+run, interrupted or not. A checkpoint holds weights, optimiser states, counters and all random states; the replay buffer
+is saved as what came since the checkpoint before, so that a checkpoint costs what is new.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+import warnings
+from collections import deque
+from collections.abc import Callable, Collection
+from copy import deepcopy
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.vec_env import VecEnv
+
+from hurl.data import load_episodes
+from hurl.experiments.checkpoint import (
+    checkpoint_paths,
+    read_replay,
+    read_state,
+    read_weights,
+    restore,
+    write_checkpoint,
+    write_replay,
+)
+from hurl.experiments.config import RunConfig
+from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.libraries import LIBRARIES, find_library
+from hurl.experiments.metrics import Row
+from hurl.experiments.trainers.base import (
+    CLONING,
+    TRAINING,
+    build_environment,
+    build_guidance,
+    derive_seed,
+    guidance_columns,
+)
+from hurl.guidance import Guidance
+from hurl.names import nearest
+from hurl.sb3 import guided, internals, warm_start
+from hurl.sb3.replay import GuidedReplayBuffer
+
+__all__ = [
+    "SB3Policy",
+    "SB3Trainer",
+    "build_policy",
+    "build_trainer",
+    "find_algorithm",
+    "known_parameters",
+    "resolve_policy_kwargs",
+]
+
+NOT_RESUMABLE = ("replay_buffer_class", "rollout_buffer_class", "optimize_memory_usage", "use_sde", "target_kl")
+ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
+
+
+def build_trainer(config: RunConfig, folder: RunFolder) -> SB3Trainer:
+    """Build the run's model; what it refuses is an error in the configuration."""
+    try:
+        return SB3Trainer(config, folder)
+    except (TypeError, AssertionError) as error:
+        raise ConfigurationError(
+            f"{config.algorithm.name} on {config.environment.id} can't be built: {error}"
+        ) from error
+
+
+class SB3Trainer:
+    """A model of a run, see `Trainer`."""
+
+    def __init__(self, config: RunConfig, folder: RunFolder) -> None:
+        torch.set_num_threads(config.threads)
+        self.config, self.folder = config, folder
+        self.env = build_environment(config, config.environment.n_envs, derive_seed(config, TRAINING, 0))
+        guidance = build_guidance(config, self.env, folder)
+        self.model = _build_model(config, self.env, guidance)
+        self.model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
+        self.callback: Any = None
+
+    @property
+    def policy(self) -> PolicyPredictor:
+        """The model itself."""
+        return self.model
+
+    @property
+    def guidance(self) -> Guidance | None:
+        """The model's, which counts its steps."""
+        return getattr(self.model, "guidance", None)
+
+    def clone(self, report: Callable[[int, float], None]) -> float:
+        """Warm-start the actor with the configuration's dataset."""
+        settings = self.config.warm_start
+        assert settings is not None
+        assert settings.dataset is not None  # `train` refuses a run whose data is still to be made
+
+        def log(epoch: int, loss: float) -> None:
+            self.model.logger.record("cloning/loss", loss)
+            self.model.logger.dump(epoch)
+            report(epoch, loss)
+
+        episodes = load_episodes(settings.dataset, settings.root)
+        self.folder.pin_input(f"dataset {settings.dataset}", episodes.digest)
+        return warm_start(
+            self.model,
+            episodes,
+            epochs=settings.epochs,
+            learning_rate=settings.learning_rate,
+            batch_size=settings.batch_size,
+            seed=derive_seed(self.config, CLONING, 0),
+            report=log,
+        ).seconds
+
+    def iterate(self) -> dict[str, float]:
+        """Collect rollouts and train after each, until the iteration's steps are taken."""
+        if self.callback is None:
+            self._begin_episodes(self.model.num_timesteps // self.config.steps_per_iteration)
+            self.callback = internals.begin_learning(
+                self.model, self.config.iterations * self.config.steps_per_iteration
+            )
+        collecting, training, left = 0.0, 0.0, self.config.steps_per_iteration
+        while left > 0:
+            began = perf_counter()
+            steps = internals.collect(self.model, self.callback)
+            collected = perf_counter()
+            internals.train(self.model, steps)
+            collecting, training = collecting + collected - began, training + perf_counter() - collected
+            left -= steps
+        returns = [float(episode["r"]) for episode in self.model.ep_info_buffer or ()]
+        return {
+            "steps": self.model.num_timesteps,
+            "training_return": float(np.mean(returns)) if returns else np.nan,
+            "seconds_collecting": collecting,
+            "seconds_training": training,
+            **guidance_columns(self.guidance, self.config.gamma),
+        }
+
+    def log(self, row: Row) -> None:
+        """Write the evaluation beside what the model logs."""
+        for name in ("return_mean", "return_std", "episode_length"):
+            self.model.logger.record(f"evaluation/{name}", getattr(row, name))
+        if row.iteration:
+            self.model.dump_logs()
+        else:
+            self.model.logger.dump(0)
+
+    def save(self, iteration: int) -> None:
+        """Write a checkpoint, and begin new episodes."""
+        _cut_episodes(self.model)
+        state = {
+            "counters": _counters(self.model),
+            "guidance": None if self.guidance is None else self.guidance.state(),
+            "episodes": list(self.model.ep_info_buffer or []),
+            "random": _random_states(self.model),
+            "replay": _save_replay(self.folder, self.model, iteration),
+        }
+        write_checkpoint(self.folder, iteration, state, internals.read_state(self.model))
+        if 0 < iteration < self.config.iterations:
+            self._begin_episodes(iteration)
+
+    def load(self, checkpoint: Path) -> None:
+        """Put a checkpoint into the model, which is freshly built."""
+        state, model = read_state(checkpoint), self.model
+        _load_weights(model, checkpoint)
+        if state["replay"] is not None:
+            _load_replay(self.folder, model, state["replay"])
+        if self.guidance is not None:
+            self.guidance.restore(state["guidance"])
+        vars(model).update(state["counters"])
+        model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
+        model.ep_success_buffer = deque(maxlen=model._stats_window_size)
+        _set_random_states(model, state["random"])
+
+    def close(self) -> None:
+        """Let go of the environments."""
+        self.model.logger.close()
+        self.env.close()
+
+    def _begin_episodes(self, iteration: int) -> None:
+        internals.begin_episodes(self.model, self.env, derive_seed(self.config, TRAINING, iteration))
+
+
+# A policy to roll out ------------------------------------------------------------------------------------------------
+
+
+class SB3Policy:
+    """A model that is to act only, see `CheckpointPolicy`."""
+
+    def __init__(self, model: BaseAlgorithm) -> None:
+        self.model = model
+        internals.sample_at_once(model)
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, Any]:
+        """Return the actions for a batch of observations, and the memory that follows."""
+        return self.model.predict(observation, state, episode_start, deterministic)
+
+    def load(self, checkpoint: Path) -> None:
+        """Take the weights of a checkpoint, and how far it explored."""
+        _load_weights(self.model, checkpoint)
+        counters = read_state(checkpoint)["counters"]
+        self.model.num_timesteps = counters["num_timesteps"]
+        if hasattr(self.model, "exploration_rate"):
+            self.model.exploration_rate = counters["exploration_rate"]
+
+    def seed(self, seed: int) -> None:
+        """Seed what actions are drawn with."""
+        internals.seed_actions(self.model, seed)
+
+
+def build_policy(config: RunConfig, env: VecEnv) -> SB3Policy:
+    """Make a model that is to act only: without guidance and the code of its heuristic, and with no room for replay."""
+    algorithm = config.algorithm
+    if issubclass(find_algorithm(algorithm.name), OffPolicyAlgorithm):
+        parameters = algorithm.parameters | {"buffer_size": env.num_envs}
+        algorithm = algorithm.model_copy(update={"parameters": parameters})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of batch sizes, which don't matter where nothing is trained
+        return SB3Policy(_build_model(config.model_copy(update={"algorithm": algorithm}), env, None))
+
+
+def _load_weights(model: BaseAlgorithm, checkpoint: Path) -> None:
+    stored = read_weights(checkpoint)
+    restore(checkpoint, lambda: internals.write_state(model, stored))
+
+
+# From a configuration to a model -------------------------------------------------------------------------------------
+
+
+def find_algorithm(name: str) -> type[Any]:
+    """Return the class that `sbx.SAC`, `sb3.PPO` or `contrib.TQC` names."""
+    package, class_name = find_library(name).package, name.partition(".")[2]
+    if find_library(name).trainers_module != "sb3":
+        others = [key for key, library in LIBRARIES.items() if library.trainers_module == "sb3"]
+        raise ConfigurationError(f"{name!r} is of {package}, where an algorithm of {', '.join(others)} is needed")
+    module = import_module(package)
+    names = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, BaseAlgorithm)]
+    if class_name not in names:
+        raise ConfigurationError(f"{package} has no algorithm {class_name!r}{nearest(class_name, names)}")
+    algorithm: type[Any] = getattr(module, class_name)
+    return algorithm
+
+
+def known_parameters(algorithm: str) -> Collection[str]:
+    """Return the arguments of an algorithm's constructor."""
+    return inspect.signature(find_algorithm(algorithm)).parameters.keys()
+
+
+def _build_model(config: RunConfig, env: VecEnv, guidance: Guidance | None) -> BaseAlgorithm:
+    """Make a model with fresh weights from the run's seed."""
+    algorithm = find_algorithm(config.algorithm.name)
+    parameters = _parameters(config, algorithm)
+    if config.algorithm.action_noise is not None:
+        shape = env.action_space.shape or ()
+        parameters["action_noise"] = NormalActionNoise(np.zeros(shape), np.full(shape, config.algorithm.action_noise))
+    if guidance is not None:
+        algorithm = guided(algorithm)
+        parameters["guidance"] = guidance
+    model: BaseAlgorithm = algorithm(config.algorithm.policy, env, gamma=config.gamma, seed=config.seed, **parameters)
+    return model
+
+
+def _parameters(config: RunConfig, algorithm: type[Any]) -> dict[str, Any]:
+    """Return the arguments of the algorithm: those of the configuration, checked, and the iteration's batch sizes."""
+    parameters = deepcopy(config.algorithm.parameters)  # algorithms write into what they are given
+    known = inspect.signature(algorithm).parameters
+    for key in parameters:
+        if key in ("gamma", "seed"):
+            raise ConfigurationError(f"set {key!r} at the top of the configuration, not in algorithm.parameters")
+        if key in NOT_RESUMABLE:
+            raise ConfigurationError(
+                f"a run with {key!r} could not be resumed exactly: leave it out of algorithm.parameters, "
+                "or train in Python with hurl.guided()"
+            )
+        if key not in known:
+            raise ConfigurationError(f"{config.algorithm.name} has no parameter {key!r}{nearest(key, known)}")
+    if "policy_kwargs" in parameters:
+        parameters["policy_kwargs"] = resolve_policy_kwargs(parameters["policy_kwargs"], config.algorithm.name)
+    return _batches(config, algorithm, parameters) | parameters
+
+
+def _batches(config: RunConfig, algorithm: type[Any], parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that make one iteration one batch of data, and the updates that follow it."""
+    steps_each = config.steps_per_iteration // config.environment.n_envs
+    if not issubclass(algorithm, OffPolicyAlgorithm):
+        if config.updates_per_iteration is not None:
+            raise ConfigurationError(
+                f"updates_per_iteration is for off-policy algorithms: leave it out for {config.algorithm.name} "
+                "and set n_epochs in algorithm.parameters"
+            )
+        _check_divides("n_steps", parameters.get("n_steps", steps_each), steps_each)
+        return {"n_steps": steps_each}
+    if config.updates_per_iteration is None:
+        _check_divides("train_freq", parameters.get("train_freq", 1), steps_each)
+        return {}
+    for key in ("train_freq", "gradient_steps"):
+        if key in parameters:
+            raise ConfigurationError(f"updates_per_iteration sets {key!r} already: leave one of the two out")
+    return {"train_freq": (steps_each, "step"), "gradient_steps": config.updates_per_iteration}
+
+
+def _check_divides(name: str, value: Any, steps_each: int) -> None:
+    """Refuse rollouts that do not add up to iterations."""
+    if not isinstance(value, int) or steps_each % value:
+        raise ConfigurationError(
+            f"{name}={value!r} must divide the steps of each environment in an iteration, "
+            f"steps_per_iteration / n_envs = {steps_each}"
+        )
+
+
+def resolve_policy_kwargs(policy_kwargs: dict[str, Any], algorithm: str) -> dict[str, Any]:
+    """Put the activation function in for its name."""
+    name = policy_kwargs.get("activation_fn")
+    if name is None:
+        return policy_kwargs
+    if name not in ACTIVATIONS:
+        raise ConfigurationError(f"activation_fn {name!r} must be one of {', '.join(ACTIVATIONS)}")
+    if algorithm.startswith("sbx."):
+        function = getattr(import_module("flax.linen"), name)
+    else:
+        classes = {key.lower(): value for key, value in vars(import_module("torch.nn")).items()}
+        function = classes[name]
+    return policy_kwargs | {"activation_fn": function}
+
+
+# Counters and random states ------------------------------------------------------------------------------------------
+
+
+def _counters(model: BaseAlgorithm) -> dict[str, Any]:
+    """Return every number among the model's attributes: steps, updates, exploration rate, …"""
+    return {key: value for key, value in vars(model).items() if isinstance(value, int | float) and key != "start_time"}
+
+
+def _random_states(model: BaseAlgorithm) -> dict[str, Any]:
+    algorithm, keys, *rest = np.random.get_state()  # noqa: NPY002 - Stable-Baselines3 samples with the global generator
+    version, numbers, gauss = random.getstate()
+    return {
+        "numpy": [algorithm, np.asarray(keys).tolist(), *rest],
+        "python": [version, list(numbers), gauss],
+        "torch": torch.get_rng_state().tolist(),
+        "actions": model.action_space.np_random.bit_generator.state,
+    }
+
+
+def _set_random_states(model: BaseAlgorithm, states: dict[str, Any]) -> None:
+    algorithm, keys, *rest = states["numpy"]
+    np.random.set_state((algorithm, np.array(keys, dtype=np.uint32), *rest))  # noqa: NPY002
+    version, numbers, gauss = states["python"]
+    random.setstate((version, tuple(numbers), gauss))
+    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
+    model.action_space.np_random.bit_generator.state = states["actions"]
+
+
+# Replay --------------------------------------------------------------------------------------------------------------
+
+
+def _save_replay(folder: RunFolder, model: BaseAlgorithm, iteration: int) -> dict[str, Any] | None:
+    """Write the transitions that are newer than the last checkpoint; return which files make up the buffer."""
+    if not isinstance(model, OffPolicyAlgorithm):
+        return None
+    buffer = model.replay_buffer
+    assert buffer is not None
+    earlier = checkpoint_paths(folder)
+    previous: dict[str, Any] = read_state(earlier[-1])["replay"] if earlier else {"added": 0, "files": []}
+    added = model.num_timesteps // buffer.n_envs
+    new = min(added - previous["added"], buffer.buffer_size)
+    rows = np.arange(added - new, added) % buffer.buffer_size
+    arrays = {key: array[rows] for key, array in _replay_arrays(buffer).items()}
+    file = write_replay(folder, iteration, arrays, [file["name"] for file in previous["files"]])
+    return {"added": added, "files": _newest([*previous["files"], {**file, "rows": new}], buffer.buffer_size)}
+
+
+def _newest(files: list[dict[str, Any]], capacity: int) -> list[dict[str, Any]]:
+    """Return the files that hold the newest `capacity` rows."""
+    kept: list[dict[str, Any]] = []
+    for file in reversed(files):
+        if sum(other["rows"] for other in kept) >= capacity:
+            break
+        kept.insert(0, file)
+    return kept
+
+
+def _load_replay(folder: RunFolder, model: BaseAlgorithm, replay: dict[str, Any]) -> None:
+    assert isinstance(model, OffPolicyAlgorithm)
+    buffer = model.replay_buffer
+    assert buffer is not None
+    row = replay["added"] - sum(file["rows"] for file in replay["files"])
+    arrays = _replay_arrays(buffer)
+    for file in replay["files"]:
+        stored = read_replay(folder, file)
+        rows = np.arange(row, row + file["rows"]) % buffer.buffer_size
+        for key, array in arrays.items():
+            array[rows] = stored[key]
+        row += file["rows"]
+    buffer.pos = replay["added"] % buffer.buffer_size
+    buffer.full = replay["added"] >= buffer.buffer_size
+
+
+def _replay_arrays(buffer: ReplayBuffer) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a replay buffer that have a row for each step."""
+    arrays = {"actions": buffer.actions, "dones": buffer.dones, "timeouts": buffer.timeouts}
+    if isinstance(buffer, GuidedReplayBuffer):
+        arrays |= {"rewards": buffer.rewards.raw, "terms": buffer.rewards.terms}
+    else:
+        arrays["rewards"] = buffer.rewards
+    for name in ("observations", "next_observations"):
+        stored: Any = getattr(buffer, name, {})
+        arrays |= (
+            {f"{name}.{key}": array for key, array in stored.items()} if isinstance(stored, dict) else {name: stored}
+        )
+    return arrays
+
+
+def _cut_episodes(model: BaseAlgorithm) -> None:
+    """Mark the newest transitions as cut off, so that multi-step returns don't run on into the next episode."""
+    if not isinstance(model, OffPolicyAlgorithm):
+        return
+    buffer = model.replay_buffer
+    if isinstance(buffer, NStepReplayBuffer) and buffer.size():
+        newest = buffer.pos - 1
+        buffer.timeouts[newest] = np.maximum(buffer.timeouts[newest], 1 - buffer.dones[newest])

@@ -1,0 +1,225 @@
+"""What lies inside models of Stable-Baselines3, sb3-contrib (torch) and SBX (JAX), of which each library has its own.
+
+All that reaches behind their public face is here: weights and optimiser states, actors and critics, random keys, and
+the two halves of `learn`. Of what there is, torch's models have modules and SBX's have training states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import VecEnv
+
+__all__ = [
+    "begin_episodes",
+    "begin_learning",
+    "collect",
+    "has_actor",
+    "has_memory",
+    "is_jax",
+    "read_state",
+    "sample_at_once",
+    "seed_actions",
+    "train",
+    "training_states",
+    "write_state",
+]
+
+
+def is_jax(model: BaseAlgorithm) -> bool:
+    """Whether a model is SBX's: those of torch say which modules they save."""
+    return not model._get_torch_save_params()[0]
+
+
+def has_memory(model: BaseAlgorithm) -> bool:
+    """Whether a model's policy remembers earlier steps."""
+    return hasattr(model.policy, "lstm_actor")
+
+
+def has_actor(model: BaseAlgorithm) -> bool:
+    """Whether a model has an actor that predicts actions by itself."""
+    policy = model.policy
+    return hasattr(policy, "actor_state") or hasattr(policy, "actor") or isinstance(policy, ActorCriticPolicy)
+
+
+# Weights and optimiser states ----------------------------------------------------------------------------------------
+
+
+def read_state(model: BaseAlgorithm) -> dict[str, Any]:
+    """Return weights, optimiser states and random keys, as nested containers of arrays and plain values."""
+    if is_jax(model):
+        import jax
+
+        return {
+            key: [np.asarray(leaf) for leaf in jax.tree.leaves(getattr(owner, attribute))]
+            for key, (owner, attribute) in _jax_states(model).items()
+        }
+    variables = {name: _attribute(model, name) for name in _torch_variables(model)}
+    arrays: dict[str, Any] = _map_tensors({"parameters": model.get_parameters(), "variables": variables}, _to_array)
+    return arrays
+
+
+def write_state(model: BaseAlgorithm, state: Mapping[str, Any]) -> None:
+    """Put what `read_state` returned into a model of the same architecture."""
+    if is_jax(model):
+        for key, (owner, attribute) in _jax_states(model).items():
+            setattr(owner, attribute, _like(getattr(owner, attribute), state[key], key))
+        return
+    stored = _map_tensors(dict(state), lambda array: torch.as_tensor(array, device=model.device))
+    model.set_parameters(stored["parameters"], exact_match=True)
+    for name in _torch_variables(model):
+        _attribute(model, name).data = stored["variables"][name]
+
+
+def training_states(policy: Any) -> dict[str, Any]:
+    """Return the training states of an SBX policy, by the attribute that holds them."""
+    from flax.training.train_state import TrainState
+
+    return {attribute: value for attribute, value in vars(policy).items() if isinstance(value, TrainState)}
+
+
+def _jax_states(model: BaseAlgorithm) -> dict[str, tuple[Any, str]]:
+    """Return where SBX keeps arrays: training states and random keys, as attributes of the model and its policy."""
+    import jax
+    from flax.training.train_state import TrainState
+
+    return {
+        f"{name}.{attribute}": (owner, attribute)
+        for name, owner in (("model", model), ("policy", model.policy))
+        for attribute, value in vars(owner).items()
+        if isinstance(value, jax.Array | TrainState)
+    }
+
+
+def _like(tree: Any, leaves: list[Any], name: str) -> Any:
+    """Return a tree of the same structure and shapes with other leaves."""
+    import jax
+    import jax.numpy as jnp
+
+    old, structure = jax.tree.flatten(tree)
+    new = [jnp.asarray(leaf) for leaf in leaves]
+    for before, after in zip(old, new, strict=True):
+        if np.shape(before) != after.shape:
+            raise ValueError(f"{name} has shape {after.shape}, the model's {np.shape(before)}")
+    return jax.tree.unflatten(structure, new)
+
+
+def _map_tensors(values: Any, function: Callable[[Any], Any]) -> Any:
+    """Return nested values with a function applied to tensors and arrays."""
+    if isinstance(values, dict):
+        return {key: _map_tensors(value, function) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return type(values)(_map_tensors(value, function) for value in values)
+    return function(values) if isinstance(values, torch.Tensor | np.ndarray) else values
+
+
+def _to_array(tensor: torch.Tensor) -> Any:
+    return tensor.detach().cpu().numpy()
+
+
+def _torch_variables(model: BaseAlgorithm) -> list[str]:
+    return [name for name in model._get_torch_save_params()[1] if _attribute(model, name) is not None]
+
+
+def _attribute(model: BaseAlgorithm, name: str) -> Any:
+    value: Any = model
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+# The two halves of `learn` -------------------------------------------------------------------------------------------
+
+
+def begin_episodes(model: BaseAlgorithm, env: VecEnv, seed: int) -> None:
+    """Begin new episodes in all environments from a seed, so that nothing of the simulator needs saving."""
+    env.seed(seed)
+    model._last_obs = env.reset()  # type: ignore[assignment]
+    model._last_episode_starts = np.ones((env.num_envs,), dtype=bool)
+    guidance = getattr(model, "guidance", None)
+    if guidance is not None:
+        guidance.abandon_episodes()
+
+
+def begin_learning(model: BaseAlgorithm, steps: int) -> BaseCallback:
+    """Do what `learn` does before its loop, for so many steps in all; return the callback that the loop needs."""
+    _, callback = model._setup_learn(steps - model.num_timesteps, reset_num_timesteps=False)
+    callback.on_training_start({}, {})
+    return callback
+
+
+def collect(model: BaseAlgorithm, callback: BaseCallback) -> int:
+    """Collect a rollout, as `learn` does; return its steps."""
+    before = model.num_timesteps
+    if isinstance(model, OffPolicyAlgorithm):
+        model.collect_rollouts(
+            model.env,  # type: ignore[arg-type]
+            callback,
+            model.train_freq,  # type: ignore[arg-type]
+            model.replay_buffer,  # type: ignore[arg-type]
+            action_noise=model.action_noise,
+            learning_starts=model.learning_starts,
+        )
+    elif isinstance(model, OnPolicyAlgorithm):
+        model.collect_rollouts(model.env, callback, model.rollout_buffer, n_rollout_steps=model.n_steps)  # type: ignore[arg-type]
+        model._update_current_progress_remaining(model.num_timesteps, model._total_timesteps)
+    return model.num_timesteps - before
+
+
+def train(model: BaseAlgorithm, steps: int) -> None:
+    """Train on what there is, as `learn` does after a rollout of so many steps."""
+    if isinstance(model, OnPolicyAlgorithm):
+        model.train()
+    elif isinstance(model, OffPolicyAlgorithm) and model.num_timesteps > model.learning_starts:
+        gradient_steps = model.gradient_steps if model.gradient_steps >= 0 else steps
+        if gradient_steps > 0:
+            model.train(batch_size=model.batch_size, gradient_steps=gradient_steps)
+
+
+# Acting --------------------------------------------------------------------------------------------------------------
+
+
+def seed_actions(model: BaseAlgorithm, seed: int) -> None:
+    """Seed all that a model's actions are drawn with."""
+    set_random_seed(seed)
+    model.action_space.seed(seed)
+    policy: Any = model.policy
+    if hasattr(policy, "key"):
+        import jax
+
+        policy.key = jax.random.PRNGKey(seed)
+
+
+def sample_at_once(model: BaseAlgorithm) -> None:
+    """Let an SBX policy split its random key and draw actions in one compiled call, without its optimiser's state.
+
+    The actions are the same, and come in a third of the time.
+    """
+    policy: Any = model.policy
+    if not hasattr(policy, "noise_key") or not hasattr(policy, "reset_noise") or policy.use_sde:
+        return
+    import jax
+
+    @jax.jit
+    def sample(state: Any, observations: Any, key: Any) -> tuple[Any, Any]:
+        key, noise_key = jax.random.split(key)
+        return key, policy.sample_action(state, observations, noise_key)
+
+    predict = policy._predict
+
+    def predict_at_once(observations: Any, deterministic: bool = False) -> Any:
+        if deterministic:
+            return predict(observations, deterministic=True)
+        policy.key, actions = sample(policy.actor_state.replace(opt_state=()), observations, policy.key)
+        return actions
+
+    policy._predict = predict_at_once
