@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import hurl
-from hurl.guidance import Guidance, HeuristicError, reshape
+from hurl.guidance import Episode, Guidance, HeuristicError, reshape
 from hurl.schedules import ConstantSchedule, LinearSchedule
 
 FINITE = st.floats(-1e6, 1e6, width=32)
@@ -96,10 +97,56 @@ def test_a_started_copy_counts_for_itself():
 def test_statistics_follow_the_batches():
     guide = guidance()
     for arriving in ([[1.0], [2.0]], [[6.0]]):
-        guide.arriving_terms(np.zeros((len(arriving), 1)), np.array(arriving), np.zeros(len(arriving)))
+        observe(guide, arriving)
     guide.terms(np.zeros((1, 1)), np.full((1, 1), 99.0), np.zeros(1))
     found = guide.statistics
     assert (found.mean, found.minimum, found.maximum) == (3.0, 1.0, 6.0)
+
+
+def observe(guide, following, rewards=0.0, terminated=False, truncated=False):
+    """Let the transitions of some environments arrive together."""
+    following = np.array(following)
+    flags = [np.broadcast_to(np.asarray(value), len(following)) for value in (rewards, terminated, truncated)]
+    return guide.observe(np.zeros_like(following), following, *flags)
+
+
+def test_what_arrives_is_counted_and_its_terms_returned():
+    guide = guidance()
+    np.testing.assert_allclose(observe(guide, [[1.0], [2.0]], terminated=[False, True]), [0.9, 0.0])
+    assert guide.steps == 2
+
+
+def test_statistics_are_those_of_the_present_iteration():
+    guide = Guidance(lambda s: s[:, 0], LinearSchedule(0.0, iterations=5), gamma=0.9, steps_per_iteration=2)
+    for value in (1.0, 2.0, 7.0):
+        observe(guide, [[value]])
+    assert (guide.iteration, guide.statistics.count, guide.statistics.mean) == (2, 1, 7.0)
+
+
+def test_episodes_that_end_leave_their_return_length_and_h():
+    guide = guidance()
+    observe(guide, [[1.0], [5.0]], rewards=[1.0, 10.0])
+    observe(guide, [[3.0], [7.0]], rewards=[2.0, 20.0], truncated=[True, False])
+    observe(guide, [[9.0], [9.0]], rewards=[4.0, 30.0], terminated=[False, True])
+    assert list(guide.episodes) == [Episode(3.0, 2, 2.0), Episode(60.0, 3, 7.0)]
+
+
+def test_episodes_of_environments_that_were_reset_are_forgotten():
+    guide = guidance()
+    observe(guide, [[1.0]], rewards=[1.0])
+    guide.abandon_episodes()
+    observe(guide, [[3.0]], rewards=[2.0], terminated=True)
+    assert list(guide.episodes) == [Episode(2.0, 1, 3.0)]
+
+
+def test_a_guidance_goes_on_from_its_state():
+    first = Guidance(lambda s: s[:, 0], LinearSchedule(0.0, iterations=5), gamma=0.9, steps_per_iteration=2)
+    for _ in range(5):
+        observe(first, [[4.0]], rewards=[1.0], terminated=True)
+    second = Guidance(lambda s: s[:, 0], LinearSchedule(0.0, iterations=5), gamma=0.9, steps_per_iteration=2)
+    second.restore(json.loads(json.dumps(first.state())))
+    assert (second.steps, second.iteration, second.lambda_) == (5, 3, 0.5)
+    assert second.episodes == first.episodes
 
 
 @pytest.mark.parametrize(
@@ -128,7 +175,7 @@ def test_what_a_heuristic_may_return_besides_floats():
 
 def test_look_ahead_moves_lambda_and_not_the_count():
     guide = Guidance(lambda s: s, LinearSchedule(0.0, iterations=5), gamma=0.9, steps_per_iteration=100)
-    guide.advance(40, look_ahead=160)
+    guide.advance(40, ahead=160)
     assert (guide.steps, guide.iteration, guide.lambda_) == (40, 2, 0.25)
 
 
@@ -149,7 +196,7 @@ def test_reshape_ignores_h_at_terminal_states_and_refuses_shapes_that_differ():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gamma": 1.0}, r"gamma must lie in \[0, 1\), got 1.0"),
+        ({"gamma": 1.01}, r"gamma must lie in \[0, 1\], got 1.01"),
         ({"gamma": -0.5}, "got -0.5"),
         ({"steps_per_iteration": 0}, "at least 1, got 0"),
         ({"shaping": "pbsr"}, "hurl, pbrs, discounted-pbrs, got 'pbsr'"),

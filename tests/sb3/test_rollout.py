@@ -70,19 +70,27 @@ def test_rewards_and_advantages_are_those_of_the_reshaped_mdp(walk, algorithm, s
 
 @pytest.mark.parametrize("shaping", ["hurl", "pbrs"])
 def test_vec_normalize_reshapes_raw_values_then_normalizes(walk, shaping):
-    class Raw(Keep):
+    class Scales(Keep):
+        """Keep the scale of each step's reward, and what is added to it at a time limit."""
+
+        def _on_training_start(self):
+            self.scales, self.bootstraps = [], []
+
         def _on_step(self):
-            env = self.training_env
-            scale = np.sqrt(env.ret_rms.var + env.epsilon)
-            self.scaled = [*getattr(self, "scaled", []), (self.locals["rewards"] * scale).copy()]
+            env, (info,) = self.training_env, self.locals["infos"]
+            self.scales.append(np.sqrt(env.ret_rms.var + env.epsilon))
+            truncated = info.get("TimeLimit.truncated", False)
+            value = value_of(self.model, info["terminal_observation"]) if truncated else 0.0
+            self.bootstraps.append(self.model.gamma * value)
             return True
 
     env = VecNormalize(walk(), gamma=GAMMA, clip_reward=np.inf)
     guidance = hurl.Guidance(heuristic, hurl.ConstantSchedule(0.6), gamma=GAMMA, shaping=shaping)
-    raw = Raw()
-    hurl.guided(PPO)("MlpPolicy", env, guidance=guidance, n_steps=N_STEPS, batch_size=N_STEPS).learn(N_STEPS, raw)
+    keep = Scales()
+    hurl.guided(PPO)("MlpPolicy", env, guidance=guidance, n_steps=N_STEPS, batch_size=N_STEPS).learn(N_STEPS, keep)
+    found = (keep.kept["rewards"][:, 0] - keep.bootstraps) * keep.scales
     expected = [ByHand(0.6, shaping).reward(step // LENGTH, step % LENGTH) for step in range(N_STEPS)]
-    np.testing.assert_allclose(np.concatenate(raw.scaled), expected, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_each_rollout_uses_the_lambda_of_the_iteration_it_completes(walk):
