@@ -172,7 +172,7 @@ class RunConfig(_Strict):
     guidance: GuidanceConfig | None = None
     warm_start: WarmStartConfig | None = None
     data: DataConfig | None = Field(None, description="what a warm start or a heuristic to be fitted is made from")
-    gamma: float = Field(ge=0, lt=1)
+    gamma: float = Field(ge=0, le=1)
     iterations: int = Field(ge=0, description="0 is for a warm start whose policy is evaluated alone")
     steps_per_iteration: int = Field(ge=1)
     updates_per_iteration: int | None = Field(

@@ -1,2 +1,3 @@
 """tmp"""
+
 from hurl.experiments.folder import Row as Row

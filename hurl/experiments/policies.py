@@ -26,7 +26,6 @@ from hurl.experiments.trainers.base import CheckpointPolicy
 from hurl.experiments.trainers.sb3 import SB3Policy
 from hurl.experiments.zips import load_zip
 from hurl.names import find_function
-from hurl.sb3 import internals
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -207,7 +206,7 @@ def _zip_policy(path: Path, algorithm: str | None, env: VecEnv, deterministic: b
         raise CollectionError(f"there is no file {path}")
     if algorithm is None:
         raise CollectionError(f"{path} does not say which algorithm it is of: name it, such as --algorithm sb3.PPO")
-    start = starter(SB3Policy(load_zip(path, algorithm, env)), deterministic)
+    start = starter(SB3Policy(load_zip(path, algorithm, env)), algorithm, deterministic)
     identity = f"{hashlib.sha256(path.read_bytes()).hexdigest()}{' deterministic' if deterministic else ''}"
     return Policy(str(path), start, str(path), algorithm, identity)
 
@@ -226,7 +225,7 @@ def _checkpoint_policies(
 
 def _checkpoint_policy(checkpoint: Path, policy: CheckpointPolicy, algorithm: str, deterministic: bool) -> Policy:
     content = (checkpoint / "state.json").read_bytes()  # which holds the hash of the weights
-    start = starter(policy, deterministic)
+    start = starter(policy, algorithm, deterministic)
 
     def load_and_start(seed: int) -> Act:
         policy.load(checkpoint)
@@ -255,12 +254,14 @@ def _check_spaces(run: Path, trained: EnvironmentConfig, env: VecEnv, environmen
 # Acting --------------------------------------------------------------------------------------------------------------
 
 
-def starter(policy: CheckpointPolicy, deterministic: bool) -> Callable[[int], Act]:
-    """Return how a policy is seeded and made to act with the weights that it then has."""
-    if isinstance(policy, SB3Policy) and internals.has_memory(policy.model):
+def starter(policy: CheckpointPolicy, name: str, deterministic: bool) -> Callable[[int], Act]:
+    """Return how a policy is seeded and made to act with the weights that it then has.
+
+    :param name: of its algorithm
+    """
+    if policy.has_memory:
         raise CollectionError(
-            f"{type(policy.model).__name__} remembers earlier steps, which a policy that is collected from can't: "
-            "name one without memory"
+            f"{name} remembers earlier steps, which a policy that is collected from can't: name one without memory"
         )
 
     def start(seed: int) -> Act:

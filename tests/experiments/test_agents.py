@@ -6,12 +6,13 @@ import stable_baselines3 as sb3
 import torch
 
 from hurl.experiments.agents import value_function_of
-from hurl.experiments.build import build_environment, build_model
-from hurl.experiments.checkpoint import save_checkpoint
+from hurl.experiments.checkpoint import read_weights
 from hurl.experiments.config import validate
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
+from hurl.experiments.trainers.sb3 import build_trainer
 from hurl.guidance import HeuristicError
+from hurl.sb3 import internals
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(32, 3)).astype(np.float32)
 
@@ -23,9 +24,9 @@ def checkpoints(values, folder):
 
 
 def own_values(checkpoint):
-    """What the critics of a SAC say, loaded without hurl."""
+    """What the critics of a SAC say."""
     model = sb3.SAC("MlpPolicy", "Pendulum-v1", policy_kwargs={"net_arch": {"pi": [8], "qf": [8]}})
-    model.set_parameters(torch.load(checkpoint / "model.pt", weights_only=True)["parameters"])
+    internals.write_state(model, read_weights(checkpoint))
     actions = model.policy.scale_action(model.predict(OBSERVATIONS, deterministic=True)[0])
     with torch.no_grad():
         critics = model.critic(torch.tensor(OBSERVATIONS), torch.tensor(actions))
@@ -53,6 +54,6 @@ def test_a_critic_that_was_never_trained_is_refused(small, tmp_path):
     config = validate({**small, "guidance": None}, "test")
     folder = RunFolder(tmp_path)
     with folder.open(config):
-        save_checkpoint(folder, build_model(config, build_environment(config, 2, seed=0)), iteration=0)
+        build_trainer(config, folder).save(0)
     with pytest.raises(HeuristicError, match="was never trained: name the run of an agent that learnt"):
         value_function_of(tmp_path)

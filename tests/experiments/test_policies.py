@@ -16,14 +16,14 @@ import torch
 
 from hurl.data import CollectionError, load_episodes
 from hurl.envs import make_env
-from hurl.experiments.build import build_environment, build_model
-from hurl.experiments.checkpoint import load_weights
+from hurl.experiments.checkpoint import read_weights
 from hurl.experiments.config import ConfigurationError, EnvironmentConfig, validate
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.policies import collect_policies, find_environment, find_policies, starter
+from hurl.experiments.policies import collect_policies, find_environment, find_policies
 from hurl.experiments.recipes import Recipe, collect_recipe, load_recipe
 from hurl.experiments.run import train
 from hurl.experiments.zips import ZipError, load_zip
+from hurl.sb3 import internals
 from tests.experiments.conftest import SAC, SMALL
 
 LIBRARIES = {"sb3": sb3, "sbx": sbx, "contrib": sb3_contrib}
@@ -62,8 +62,10 @@ def env():
 def model_of(checkpoint):
     """The model of a checkpoint, as training built it."""
     config = RunFolder(checkpoint.parent.parent).read_config()
-    model = build_model(config, build_environment(config, 3, 0))
-    load_weights(model, checkpoint)
+    library, name = config.algorithm.name.split(".")
+    env = make_env(config.environment.id, 3, **config.environment.options)
+    model = getattr(LIBRARIES[library], name)("MlpPolicy", env, **config.algorithm.parameters)
+    internals.write_state(model, read_weights(checkpoint))
     return model
 
 
@@ -288,8 +290,9 @@ def test_sources_that_are_none_are_named(runs, env, tmp_path):
     with pytest.raises(CollectionError, match=message):
         find_policies([str(runs / "sb3")], cart_pole, EnvironmentConfig(id="CartPole-v1"))
     recurrent = sb3_contrib.RecurrentPPO("MlpLstmPolicy", env, n_steps=4, batch_size=4)
-    with pytest.raises(CollectionError, match="RecurrentPPO remembers earlier steps"):
-        starter(recurrent, deterministic=False)
+    recurrent.save(tmp_path / "recurrent")
+    with pytest.raises(CollectionError, match=r"contrib.RecurrentPPO remembers earlier steps"):
+        find(str(tmp_path / "recurrent.zip"), algorithm="contrib.RecurrentPPO")
 
 
 def test_gymnasium_can_make_the_environment_of_the_data_again(runs, tmp_path):

@@ -1,31 +1,35 @@
 """Runs of RLlib's algorithms: the same folder as any run, carried on after whatever ended them."""
 
-import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from copy import deepcopy
 
 import numpy as np
 import pytest
-import torch
+import tree
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hurl.data import load_episodes
+from hurl.envs import make_env
 from hurl.experiments.campaign import plan_campaign
-from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths
+from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths, read_replay, read_state, read_weights
 from hurl.experiments.config import ConfigurationError, RunConfig, load_config
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.policies import collect_policies
 from hurl.experiments.recipes import load_recipe
+from hurl.experiments.run import train
+from hurl.experiments.trainers.rllib import build_policy, build_trainer
 from hurl.experiments.trainers.rllib_config import configure
-
-from hurl.experiments.run import TrainingFailedError, train
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import ObservationSpace
 from hurl.heuristics.simple import Zero
+from tests.experiments.conftest import repeating
+from tests.experiments.pendulum import upright
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
@@ -57,6 +61,11 @@ SAC = PPO | {
     "iterations": 2,
     "steps_per_iteration": 60,
     "checkpoint_every": 1,
+}
+DQN = {
+    "num_steps_sampled_before_learning_starts": 50,
+    "train_batch_size_per_learner": 8,
+    "model_config": {"fcnet_hiddens": [8]},
 }
 
 KILLED_IN_ITERATION_3 = """
@@ -105,62 +114,58 @@ def stop_after(iteration):
     return report
 
 
-def state_of(checkpoint):
-    return json.loads((checkpoint / "state.json").read_text())
-
-
-def model_of(checkpoint):
-    return torch.load(checkpoint / "model.pt", weights_only=True)
-
-
 def updates_of(checkpoint):
     """Return how many updates the only optimiser has made."""
-    (optimiser,) = model_of(checkpoint)["optimisers"].values()
+    (optimiser,) = read_weights(checkpoint)["optimisers"].values()
     return optimiser["state"]["state"][0]["step"]
 
 
 def equal(first, second):
-    """Return whether nested values are the same, tensors included."""
+    """Return whether nested values are the same, arrays included."""
     if isinstance(first, dict):
         return first.keys() == second.keys() and all(equal(first[key], second[key]) for key in first)
     if isinstance(first, list | tuple):
         return len(first) == len(second) and all(map(equal, first, second))
-    if isinstance(first, torch.Tensor | np.ndarray):
-        return bool((torch.as_tensor(first) == torch.as_tensor(second)).all())
-    return first == second
+    return bool(np.all(np.asarray(first) == np.asarray(second)))
 
 
-def test_a_killed_run_goes_on_where_its_last_checkpoint_is(tmp_path):
+def test_a_killed_run_ends_with_the_very_metrics_of_one_left_alone(tmp_path):
     config, run = configured(), tmp_path / "run"
     file = tmp_path / "config.yaml"
     file.write_text(config.to_yaml())
     killed = subprocess.run([sys.executable, "-c", KILLED_IN_ITERATION_3, file, run], stderr=subprocess.DEVNULL)
     assert killed.returncode == -signal.SIGKILL
-    before = RunFolder(run).read_metrics()
-    assert [row.iteration for row in before] == [1, 2, 3]
-    first = state_of(run / "checkpoints" / "000002")
+    assert [row.iteration for row in RunFolder(run).read_metrics()] == [1, 2, 3]
     resumed = []
     rows = train(config, run, report_resuming=resumed.append)
     assert resumed == [2]
-    assert [str(row) for row in rows[:2]] == [str(row) for row in before[:2]]
-    assert [row.iteration for row in rows] == [1, 2, 3, 4, 5]
     assert [row.steps for row in rows] == [200, 400, 600, 800, 1000]
     assert [row.lambda_ for row in rows] == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0])
-    last = state_of(run / "checkpoints" / "000005")
-    earlier = first["episodes"]["returns"]
-    assert last["episodes"]["returns"][: len(earlier)] == earlier
-    assert len(last["episodes"]["returns"]) > len(earlier) > 0
     updates = [updates_of(run / "checkpoints" / name) for name in ("000002", "000005")]
     assert updates[1] >= updates[0] + 3 * 4  # three iterations of two epochs, two minibatches or more each
+    train(config, tmp_path / "alone")
+    assert repeating(run / "metrics.csv") == repeating(tmp_path / "alone" / "metrics.csv")
 
 
-def test_a_run_whose_learner_is_a_process_of_its_own_goes_on(tmp_path):
-    config, run = configured(with_parameters(PPO, learners={"num_learners": 1}), iterations=3), tmp_path / "run"
+PROCESSES = {
+    "PPO, a learner of its own": with_parameters(PPO, learners={"num_learners": 1}) | {"iterations": 3},
+    "SAC, two env runners": with_parameters(SAC, env_runners={"num_env_runners": 2}) | {"iterations": 3},
+    "DQN": PPO | {"algorithm": {"name": "rllib.DQN", "parameters": DQN}, "iterations": 3},
+}
+
+
+@pytest.mark.parametrize("case", PROCESSES)
+def test_an_interrupted_run_repeats_whatever_processes_it_has(case, tmp_path):
+    config = configured(PROCESSES[case])
     with pytest.raises(InterruptionError):
-        train(config, run, stop_after(2))
-    rows = train(config, run)
+        train(config, tmp_path / "run", stop_after(2))
+    rows = train(config, tmp_path / "run")
+    train(config, tmp_path / "alone")
+    assert repeating(tmp_path / "run" / "metrics.csv") == repeating(tmp_path / "alone" / "metrics.csv")
     assert [row.lambda_ for row in rows] == pytest.approx([0.5, 0.75, 1.0])
-    assert updates_of(run / "checkpoints" / "000003") > updates_of(run / "checkpoints" / "000002") > 0
+    assert [row.steps for row in rows] == [n * config.steps_per_iteration for n in (1, 2, 3)]
+    assert all(np.isfinite([row.return_mean, row.h_mean]).all() for row in rows)
+    assert not (tmp_path / "run" / "replay").exists()
 
 
 def test_rows_of_a_guided_run_and_of_one_without_guidance(tmp_path):
@@ -173,12 +178,13 @@ def test_rows_of_a_guided_run_and_of_one_without_guidance(tmp_path):
     for row in (guided, plain):
         assert row.steps == 200
         assert row.return_mean == row.episode_length > 1  # CartPole pays 1 a step
+        assert 1 < row.training_return != row.return_mean
         assert row.return_min <= row.return_mean <= row.return_max
         assert min(row.seconds_collecting, row.seconds_training) > 0
     events = EventAccumulator(str(tmp_path / "guided" / "tensorboard"))
     events.Reload()
     assert [event.value for event in events.Scalars("guidance/lambda")] == [0.5]
-    assert [event.step for event in events.Scalars("training/return_mean")] == [200]
+    assert [event.step for event in events.Scalars("training/return")] == [200]
 
 
 @pytest.mark.parametrize(("n_envs", "steps", "limit", "longer"), [(3, 201, 60, True), (8, 16, 5, False)])
@@ -192,28 +198,27 @@ def test_lambda_is_that_of_the_iteration_whether_or_not_sampling_goes_beyond_it(
     assert [row.lambda_ for row in rows] == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0])
 
 
-def test_episodes_longer_than_a_batch_count_whole_and_rows_wait_for_the_first(tmp_path):
-    """Episodes of 30 steps, batches of 20: none ends in the first."""
+def test_episodes_longer_than_a_batch_count_whole(tmp_path):
+    """Episodes of 30 steps, batches of 20: none ends in the first, and a checkpoint after it begins another."""
     environment = {"id": "Pendulum-v1", "n_envs": 1, "options": {"max_episode_steps": 30}}
     values = with_parameters(PPO, minibatch_size=20) | {"environment": environment, "steps_per_iteration": 20}
-    run = tmp_path / "run"
-    rows = train(configured(values, iterations=3, checkpoint_every=1), run)
-    assert [row.iteration for row in rows] == [1, 2, 3]
+    rows = train(configured(values, iterations=3, checkpoint_every=3), tmp_path / "run")
     assert [row.episode_length for row in rows] == [30, 30, 30]
-    assert rows[0].return_mean == rows[1].return_mean
-    assert rows[0].lambda_ < rows[1].lambda_
-    assert [path.name for path in checkpoint_paths(RunFolder(run))] == ["000002", "000003"]
-    with pytest.raises(TrainingFailedError, match=r"no episode ended in 20 steps of 1 environments.*raise iterations"):
-        train(configured(values, iterations=1), tmp_path / "short")
+    first, second, third = (row.training_return for row in rows)
+    assert math.isnan(first)
+    assert second < -1
 
 
-def test_sac_with_two_env_runners(tmp_path):
-    values = with_parameters(SAC, env_runners={"num_env_runners": 2})
-    rows = train(configured(values), tmp_path / "run")
-    assert [row.steps for row in rows] == [60, 120]
-    assert [row.lambda_ for row in rows] == pytest.approx([0.5, 1.0])
-    assert all(np.isfinite([row.return_mean, row.h_mean]).all() for row in rows)
-    assert not (tmp_path / "run" / "replay").exists()
+def test_what_is_replayed_has_not_arrived_again(tmp_path):
+    """h of a row of SAC's is that of the iteration's own steps, though it learns from all."""
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(InterruptionError):
+        train(configured(SAC, iterations=3), folder.path, stop_after(2))
+    row, replay = folder.read_metrics()[1], read_replay(folder, read_state(find_checkpoint(folder.path))["replay"])
+    following = np.split(replay["observations"], np.cumsum(replay["lengths"] + 1)[:-1])
+    newest = upright(np.concatenate([observations[1:] for observations in following])[60:])
+    assert (len(newest), row.h_min, row.h_max) == (60, pytest.approx(newest.min()), pytest.approx(newest.max()))
+    assert row.h_mean == pytest.approx(newest.mean())
 
 
 def test_a_checkpoint_holds_all_that_is_learnt_and_the_replay_buffer(tmp_path):
@@ -221,22 +226,22 @@ def test_a_checkpoint_holds_all_that_is_learnt_and_the_replay_buffer(tmp_path):
     with pytest.raises(InterruptionError):
         train(config, folder.path, stop_after(1))
     (checkpoint,) = checkpoint_paths(folder)
-    algorithm = build_algorithm(config, configure(config, seed=1))
-    try:
-        fresh = _learner_state(algorithm)
-        progress = load_checkpoint(folder, algorithm, checkpoint)
-        assert (progress.iteration, progress.steps) == (1, 60)
-        stored, loaded = model_of(checkpoint), _learner_state(algorithm)
-        assert equal(stored, loaded)
-        for part in ("weights", "optimisers", "adapted"):
-            assert not equal(stored[part], fresh[part])
-        assert stored["adapted"].keys() == {"curr_log_alpha", "last_update_ts_by_mid"}
-        with np.load(folder.replay / "000001.npz", allow_pickle=False) as replay:
-            assert equal(dict(replay), _replay_arrays(list(algorithm.local_replay_buffer.episodes)))
-            assert replay["lengths"].sum() == 60
-        assert int(algorithm.train()["num_env_steps_sampled_lifetime"]) == 120
-    finally:
-        algorithm.stop()
+    stored, replay = read_weights(checkpoint), read_replay(folder, read_state(checkpoint)["replay"])
+    assert stored["adapted"].keys() == {"curr_log_alpha", "last_update_ts_by_mid"}
+    assert replay["lengths"].sum() == 60
+    again = folder.checkpoints / "000002"
+    with closing(build_trainer(config, folder)) as trainer:
+        trainer.iterate()
+        trainer.save(2)
+        other = read_weights(again)
+        shutil.rmtree(again)
+        trainer.load(checkpoint)
+        trainer.save(2)
+        assert equal(stored, read_weights(again))
+        assert equal(replay, read_replay(folder, read_state(again)["replay"]))
+        assert not any(equal(stored[part], other[part]) for part in ("weights", "optimisers", "adapted"))
+        assert trainer.iterate()["steps"] == 120
+    shutil.rmtree(again)
     (folder.replay / "000001.npz").write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"000001.npz is damaged"):
         train(config, folder.path)
@@ -247,12 +252,12 @@ def test_a_damaged_checkpoint(tmp_path):
     with pytest.raises(InterruptionError):
         train(config, run, stop_after(2))
     checkpoint = find_checkpoint(run)
-    model = checkpoint / "model.pt"
+    model = checkpoint / "model.safetensors"
     content = bytearray(model.read_bytes())
     content[len(content) // 2] ^= 1
     model.write_bytes(content)
     for use in (lambda: train(config, run), lambda: evaluate_checkpoint(checkpoint, episodes=1, seed=0)):
-        with pytest.raises(CheckpointError, match=r"model.pt is damaged.*remove .*000002 to go on"):
+        with pytest.raises(CheckpointError, match=r"model.safetensors is damaged.*remove .*000002 to go on"):
             use()
 
 
@@ -267,6 +272,25 @@ def test_a_policy_acts_in_the_units_of_the_environment_and_as_it_was_trained(tmp
     collect_policies([str(tmp_path / "run")], "pendulum/rllib-v0", transitions=60, n_envs=2, root=tmp_path)
     actions = load_episodes("pendulum/rllib-v0", tmp_path).actions
     assert 1 < np.abs(actions).max() <= 2  # Pendulum takes torques from -2 to 2
+
+
+def test_a_recurrent_policy_is_evaluated_with_its_memory(tmp_path):
+    model_config = {"fcnet_hiddens": [8], "use_lstm": True, "max_seq_len": 5, "lstm_cell_size": 4}
+    (row,) = train(configured(with_parameters(PPO, model_config=model_config), iterations=1), tmp_path / "run")
+    checkpoint = find_checkpoint(tmp_path / "run")
+    config = RunFolder(tmp_path / "run").read_config()
+    env = make_env("CartPole-v1", 2, max_episode_steps=60)
+    policy = build_policy(config, env)
+    policy.load(checkpoint)
+    observations, starts = env.reset(), np.array([True, True])
+    _, memory = policy.predict(observations, None, starts)
+    _, going_on = policy.predict(observations, memory, np.array([False, True]))
+    _, anew = policy.predict(observations, None, starts)
+    part, same = tree.flatten(going_on)[0], tree.flatten(anew)[0]
+    assert not equal(part[0], same[0]), "it remembers"
+    assert equal(part[1], same[1]), "it forgets where an episode starts"
+    assert evaluate_checkpoint(checkpoint, episodes=3, seed=0).returns.shape == (3,)
+    assert row.return_mean > 1
 
 
 def test_collecting_from_a_run_on_procgen(tmp_path):
@@ -339,12 +363,12 @@ def test_without_ray_the_extra_is_named(tmp_path):
 
 def test_the_preset_is_one_round_of_sampling_an_iteration():
     config = load_config("procgen/ppo")
-    rllib_config = configure(config, seed=0)
+    rllib_config = configure(config)
     assert rllib_config.total_train_batch_size == config.steps_per_iteration == 64 * 256
     assert config.iterations == 8_000_000 // config.steps_per_iteration
     refused = load_config("procgen/ppo", ["algorithm.parameters.train_batch_size_per_learner=4000"])
     with pytest.raises(ConfigurationError, match=r"steps_per_iteration=16384 must be a multiple of .*, 4000 steps"):
-        configure(refused, seed=0)
+        configure(refused)
 
 
 def test_the_data_of_the_preset_are_16_policies_of_the_run_s_own_game(tmp_path):

@@ -8,12 +8,13 @@ import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hurl.data import DatasetError
-from hurl.experiments import run as run_module
 from hurl.experiments.checkpoint import checkpoint_paths
 from hurl.experiments.config import ConfigurationError, RunConfig, validate
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.run import train
+from hurl.experiments.trainers.base import EVALUATION, derive_seed
+from hurl.experiments.trainers.sb3 import SB3Trainer
 from hurl.sb3 import WarmStartError
 from tests.experiments.conftest import SAC, repeating
 from tests.experiments.swinging import DATASET, write_pushing
@@ -71,7 +72,7 @@ def test_a_run_killed_before_its_first_checkpoint_clones_again(warm, tmp_path, m
         raise InterruptionError
 
     with monkeypatch.context() as context:
-        context.setattr(run_module, "save_checkpoint", fail)
+        context.setattr(SB3Trainer, "save", fail)
         with pytest.raises(InterruptionError):
             train(config, tmp_path / "killed")
     assert len(RunFolder(tmp_path / "killed").read_metrics()) == 1
@@ -107,7 +108,7 @@ def test_no_iterations_evaluate_the_cloned_policy_alone(warm, tmp_path):
     assert losses[-1] < losses[0]
     assert [path.name for path in checkpoint_paths(RunFolder(tmp_path / "run"))] == ["000000"]
     assert train(configure(warm | {"iterations": 0}), tmp_path / "run")[0].return_mean == rows[0].return_mean
-    seed = run_module.derive_seed(configure(warm), run_module.EVALUATION, 0)
+    seed = derive_seed(configure(warm), EVALUATION, 0)
     returns = evaluate_checkpoint(find_checkpoint(tmp_path / "run"), episodes=2, seed=seed).returns
     assert returns.mean() == pytest.approx(rows[0].return_mean)
 

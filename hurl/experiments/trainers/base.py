@@ -77,6 +77,11 @@ class Trainer(Protocol):
 class CheckpointPolicy(PolicyPredictor, Protocol):
     """A policy to be rolled out, with the weights of one checkpoint or another."""
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether its actions depend on earlier steps."""
+        ...
+
     def load(self, checkpoint: Path) -> None:
         """Take the weights of a checkpoint."""
         ...

@@ -11,6 +11,7 @@ import hurl.rllib  # noqa: F401 - first, for it says how to install Ray where it
 
 # isort: split
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+import tree
 from numpy.typing import NDArray
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_OPTIMIZER, COMPONENT_RL_MODULE, DEFAULT_MODULE_ID
@@ -102,7 +104,9 @@ class RLlibTrainer:
                 rllib_config = guided(rllib_config, self.guidance)
             seed = derive_seed(self.config, TRAINING, self.iteration)
             rllib_config.debugging(seed=seed, log_level="ERROR").validate()
-            algorithm = rllib_config.build_algo()
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", ".*Overriding environment")  # RLlib registers the same one each time
+                algorithm = rllib_config.build_algo()
         buffer = getattr(algorithm, "local_replay_buffer", None)
         if buffer is not None:
             buffer.rng = np.random.default_rng(seed)
@@ -370,30 +374,52 @@ class RLlibPolicy:
         """Seed what actions are drawn with."""
         set_random_seed(seed)
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether the module is recurrent."""
+        return bool(self.module.is_stateful())
+
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
-    ) -> tuple[NDArray[Any], None]:
-        """Return the actions for a batch of observations, as the environments take them, and no memory."""
-        tensor = torch.as_tensor(np.asarray(observation))
-        batch = {Columns.OBS: tensor.float() if tensor.dtype == torch.float64 else tensor}
+    ) -> tuple[NDArray[Any], Any]:
+        """Return the actions for a batch of observations, as the environments take them, and the memory after them."""
+        observations = torch.as_tensor(np.asarray(observation))
+        observations = observations.float() if observations.dtype == torch.float64 else observations
+        batch: dict[str, Any] = {Columns.OBS: observations}
+        if self.has_memory:  # recurrent modules take sequences: here, each of one step
+            memory = self._memory(len(observations), state, episode_start)
+            batch = {Columns.OBS: observations.unsqueeze(1), Columns.STATE_IN: memory}
         with torch.no_grad():
-            actions = self._infer(batch) if deterministic else self._explore(batch)
+            actions, memory = self._act(batch, deterministic)
+        actions = actions.squeeze(1) if self.has_memory else actions
         convert = unsquash_action if self.config.normalize_actions else clip_action
-        return np.asarray(convert(actions.numpy(), self.action_space)), None
+        return np.asarray(convert(actions.numpy(), self.action_space)), memory
 
-    def _infer(self, batch: dict[str, Any]) -> torch.Tensor:
-        outputs = self.module.forward_inference(batch)
-        if Columns.ACTIONS in outputs:
-            return torch.as_tensor(outputs[Columns.ACTIONS])
-        distribution = self.module.get_inference_action_dist_cls().from_logits(outputs[Columns.ACTION_DIST_INPUTS])
-        return torch.as_tensor(distribution.to_deterministic().sample())
+    def _memory(self, count: int, state: Any, episode_start: Any) -> Any:
+        """Return what is remembered, which is nothing where an episode starts."""
+        fresh = tree.map_structure(
+            lambda part: torch.as_tensor(part).expand(count, *part.shape), self.module.get_initial_state()
+        )
+        if state is None:
+            return fresh
+        starts = torch.as_tensor(np.asarray(episode_start, bool))
+        return tree.map_structure(
+            lambda old, new: torch.where(starts.reshape(-1, *[1] * (old.ndim - 1)), new, old), state, fresh
+        )
 
-    def _explore(self, batch: dict[str, Any]) -> torch.Tensor:
-        outputs = self.module.forward_exploration(batch, t=self.steps)
-        if Columns.ACTIONS in outputs:
-            return torch.as_tensor(outputs[Columns.ACTIONS])
-        distribution = self.module.get_exploration_action_dist_cls().from_logits(outputs[Columns.ACTION_DIST_INPUTS])
-        return torch.as_tensor(distribution.sample())
+    def _act(self, batch: dict[str, Any], deterministic: bool) -> tuple[torch.Tensor, Any]:
+        """Return actions, and what is remembered of the step."""
+        module = self.module
+        if deterministic:
+            outputs, kind = module.forward_inference(batch), module.get_inference_action_dist_cls()
+        else:
+            outputs = module.forward_exploration(batch, t=self.steps)
+            kind = module.get_exploration_action_dist_cls()
+        actions = outputs.get(Columns.ACTIONS)
+        if actions is None:
+            distribution = kind.from_logits(outputs[Columns.ACTION_DIST_INPUTS])
+            actions = (distribution.to_deterministic() if deterministic else distribution).sample()
+        return torch.as_tensor(actions), outputs.get(Columns.STATE_OUT)
 
 
 def build_policy(config: RunConfig, env: VecEnv) -> RLlibPolicy:

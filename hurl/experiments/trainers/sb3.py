@@ -205,6 +205,11 @@ class SB3Policy:
         self.model = model
         internals.sample_at_once(model)
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether the model is recurrent."""
+        return internals.has_memory(self.model)
+
     def predict(
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
     ) -> tuple[Any, Any]:
