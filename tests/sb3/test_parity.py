@@ -133,7 +133,7 @@ def test_callbacks_see_rewards_as_they_were_paid(walk, make):
 def test_single_transitions_can_be_added_and_move_no_clock(walk):
     model = guided_sac(walk())
     observation = np.array([[0.0, 3.0]], np.float32)
-    model.replay_buffer.add(observation, observation + [[0, 1]], np.zeros((1, 1)), 5.0, False, [{}])
+    model.replay_buffer.add(observation, observation + np.array([[0, 1]]), np.zeros((1, 1)), 5.0, False, [{}])
     many = [np.stack([value] * 3) for value in (observation, observation, np.zeros((1, 1)), np.ones(1), np.ones(1))]
     model.replay_buffer.extend(*many, [[{}]] * 3)
     assert (model.replay_buffer.size(), model.guidance.steps, model.guidance.statistics.count) == (4, 0, 0)
