@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["ValueFunctionHeuristic", "check_estimates_original"]
 
 
-
 @dataclass(frozen=True, eq=False)
 class Normalisation:
     """x = (s − m) / d, cut off at ±clip: what `VecNormalize` shows an agent.
