@@ -16,13 +16,13 @@ import torch
 
 from hurl.data import CollectionError, load_episodes
 from hurl.envs import make_env
-from hurl.experiments.build import build_environment, build_model
-from hurl.experiments.checkpoint import load_weights
 from hurl.experiments.config import ConfigurationError, EnvironmentConfig, validate
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.policies import collect_policies, find_environment, find_policies, starter
 from hurl.experiments.recipes import Recipe, collect_recipe, load_recipe
 from hurl.experiments.run import train
+from hurl.experiments.trainers.base import build_environment
+from hurl.experiments.trainers.sb3 import SB3Policy, build_policy
 from hurl.experiments.zips import ZipError, load_zip
 from tests.experiments.conftest import SAC, SMALL
 
@@ -62,9 +62,9 @@ def env():
 def model_of(checkpoint):
     """The model of a checkpoint, as training built it."""
     config = RunFolder(checkpoint.parent.parent).read_config()
-    model = build_model(config, build_environment(config, 3, 0))
-    load_weights(model, checkpoint)
-    return model
+    policy = build_policy(config, build_environment(config, 3, 0))
+    policy.load(checkpoint)
+    return policy.model
 
 
 @pytest.mark.parametrize("base", ["sb3", "sbx"])
@@ -289,7 +289,7 @@ def test_sources_that_are_none_are_named(runs, env, tmp_path):
         find_policies([str(runs / "sb3")], cart_pole, EnvironmentConfig(id="CartPole-v1"))
     recurrent = sb3_contrib.RecurrentPPO("MlpLstmPolicy", env, n_steps=4, batch_size=4)
     with pytest.raises(CollectionError, match="RecurrentPPO remembers earlier steps"):
-        starter(recurrent, deterministic=False)
+        starter(SB3Policy(recurrent), deterministic=False)
 
 
 def test_gymnasium_can_make_the_environment_of_the_data_again(runs, tmp_path):
