@@ -18,10 +18,20 @@ from hurl.experiments.config import RunConfig, as_text, load_config
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import State
+from hurl.experiments.tuning.grid import (
+    TRIALS,
+    Scalar,
+    Stage,
+    TuningError,
+    check_stage,
+    find_source,
+    read_grid,
+    with_values,
+)
 from hurl.names import is_yaml, look_beside
 
 if TYPE_CHECKING:
-    from hurl.experiments.tuning import Stage, Study
+    from hurl.experiments.tuning.study import Study
 
 BEST = 10
 
@@ -34,7 +44,7 @@ def tune(
     source: Annotated[
         str, typer.Argument(metavar="PRESET|FILE.yaml", help="A preset's variant (alone: its sac), or a YAML file.")
     ],
-    stage: Annotated[str, typer.Option(help="What to tune: base (without guidance) or guidance.")],
+    stage: Annotated[Stage, typer.Option(help="What to tune: base (without guidance) or guidance.")],
     trials: Annotated[int | None, typer.Option(min=1, help="Random configurations (base 300, guidance 120).")] = None,
     jobs: Jobs = None,
     ray: Ray = None,
@@ -62,28 +72,27 @@ def tune(
 
     The same command carries on where a stopped one left off; given in a second terminal, it helps the first.
     """
-    from hurl.experiments import tuning
+    from hurl.experiments.tuning.setup import set_up
 
     at_a_time = count_jobs(jobs, ray)
     if ray is not None and budget is not None:
-        raise tuning.TuningError("--budget is for this machine: with --ray, say how many --trials there are to be")
-    chosen, source = _stage(stage), tuning.find_source(source, _stage(stage))
+        raise TuningError("--budget is for this machine: with --ray, say how many --trials there are to be")
     if budget is not None and budget <= 0:
-        raise tuning.TuningError(f"--budget {budget:g} must be more than 0 hours")
+        raise TuningError(f"--budget {budget:g} must be more than 0 hours")
     if any(setting.startswith("seed=") for setting in settings or []):
-        raise tuning.TuningError("each trial has a seed of its own: choose the study's with --seed")
-    config = _load(source, chosen, base, [*(settings or []), f"seed={seed}"])
-    folder = out or Path("tuning") / _name(source) / chosen
-    values = tuning.read_grid(grid or tuning.default_grid(config), chosen)
-    wanted = trials or tuning.TRIALS[chosen]
+        raise TuningError("each trial has a seed of its own: choose the study's with --seed")
+    source = find_source(source, stage)
+    config = _load(source, stage, base, [*(settings or []), f"seed={seed}"])
+    folder = out or Path("tuning") / (Path(source).stem if is_yaml(source) else source) / stage
+    wanted = trials or TRIALS[stage]
     prepare_process(config.threads)
     with interruptible():
-        study = tuning.set_up(
+        study = set_up(
             folder,
             source,
-            chosen,
+            stage,
             config,
-            values,
+            read_grid(grid or config.algorithm.library.grid, stage),
             trials=wanted,
             jobs=at_a_time,
             budget=budget,
@@ -92,27 +101,15 @@ def tune(
         )
         number = study.settings.scale.trials if budget is not None else wanted
         _print_plan(study, number, at_a_time if ray is None else None)
-        _run(study, number, at_a_time, ray)
-
-
-def _stage(name: str) -> Stage:
-    from hurl.experiments.tuning import Stage, TuningError
-    from hurl.names import nearest
-
-    if name not in list(Stage):
-        hint = nearest(name, [stage.value for stage in Stage]) or "; it is base or guidance"
-        raise TuningError(f"there is no stage {name!r}{hint}")
-    return Stage(name)
-
-
-def _name(source: str) -> str:
-    return Path(source).stem if is_yaml(source) else source
+        try:
+            with _StudyTable(study, number, at_a_time) as table:
+                run_steps(study.tasks(number), table.show, jobs=at_a_time, ray=ray, root=study.folder, shared=True)
+        finally:
+            _print_results(study, number)
 
 
 def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> RunConfig:
     """Return what is tuned, with the best values of a study of the base put in where one is named."""
-    from hurl.experiments.tuning import Stage, TuningError, best_values, check_stage, with_values
-
     if is_yaml(source):
         look_beside(source)
     config = load_config(source, settings)
@@ -121,6 +118,8 @@ def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> 
         return config
     if stage is Stage.base:
         raise TuningError(f"--from {base} is for the stage guidance: leave it out for the base")
+    from hurl.experiments.tuning.results import best_values
+
     best = best_values(base, config.environment.id)
     numbers = ", ".join(str(number) for number in best.trials)
     console.print(f"The base of {base}: AUC {best.score:.1f} of trial {numbers}, {_text(best.values)}", soft_wrap=True)
@@ -161,17 +160,8 @@ def _hours(hours: float) -> str:
     return f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min" if hours >= 1 / 60 else f"{3600 * hours:.0f} s"
 
 
-def _run(study: Study, trials: int, jobs: int, ray: str | None) -> None:
-    tasks = study.tasks(trials)
-    try:
-        with _StudyTable(study, trials, jobs) as table:
-            run_steps(tasks, table.show, jobs=jobs, ray=ray, root=study.folder, shared=True)
-    finally:
-        _print_results(study, trials)
-
-
 def _print_results(study: Study, trials: int) -> None:
-    from hurl.experiments.tuning import write_results
+    from hurl.experiments.tuning.results import write_results
 
     ranked = write_results(study)
     left = sum(not trial.state.is_finished() for trial in study.trials[:trials])
@@ -185,10 +175,8 @@ def _print_results(study: Study, trials: int) -> None:
     for heading in ("AUC", "trials", "pruned", *map(_short, study.settings.grid)):
         table.add_column(heading, justify="right")
     for configuration in ranked[:BEST]:
-        counts = (str(len(configuration.scores)), str(configuration.pruned))
-        table.add_row(
-            f"{configuration.score:.1f}", *counts, *(as_text(value) for value in configuration.values.values())
-        )
+        numbers = f"{configuration.score:.1f}", str(len(configuration.scores)), str(configuration.pruned)
+        table.add_row(*numbers, *map(as_text, configuration.values.values()))
     console.print(table)
     console.print(
         f"Best: [bold]{study.folder / 'best.yaml'}[/bold]; trials.csv and scores.png are beside it", soft_wrap=True
@@ -199,7 +187,7 @@ def _short(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _text(values: dict[str, bool | int | float | str | None]) -> str:
+def _text(values: dict[str, Scalar]) -> str:
     return ", ".join(f"{_short(key)} {as_text(value)}" for key, value in values.items())
 
 
@@ -230,7 +218,7 @@ class _StudyTable(LiveTable):
             print(self._summary(), flush=True)
 
     def _summary(self) -> str:
-        from hurl.experiments.tuning import rank
+        from hurl.experiments.tuning.results import rank
 
         here = len(self.finished) - self.before
         each = (time.monotonic() - self.started) / here if here else self.seconds
@@ -261,7 +249,9 @@ def _describe(trial: Any) -> str:
         return f"trial {trial.number}: AUC {trial.value:.1f}"
     if trial.state.name == "PRUNED":
         return f"trial {trial.number}: pruned after iteration {trial.last_step}, AUC {trial.value:.1f} so far"
-    return f"trial {trial.number}: failed, {trial.user_attrs.get('reason')}"
+    if trial.state.name == "FAIL":
+        return f"trial {trial.number}: failed, {trial.user_attrs.get('reason')}"
+    return f"trial {trial.number}: another process has it"
 
 
 @app.command("tune-trial", hidden=True, epilog="Example:  hurl tune-trial tuning/hopper 7")
@@ -271,14 +261,15 @@ def tune_trial(
     debug: Debug = False,
 ) -> None:
     """Run one trial of a study of `hurl tune`, which starts this command for each."""
-    from hurl.experiments.tuning import Study, run_trial
+    from hurl.experiments.tuning.study import Study
+    from hurl.experiments.tuning.trials import run_trial
 
     study = Study(folder)
     if is_yaml(study.settings.source):
         look_beside(study.settings.source)
     prepare_process(study.settings.config.threads)
     with interruptible():
-        outcome = run_trial(
+        run_trial(
             study, number, lambda row: print(f"iteration {row.iteration}  return {row.return_mean:.1f}", flush=True)
         )
-    print(f"trial {number}: {outcome}")
+    print(_describe(study.trials[number]))

@@ -18,9 +18,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
-from hurl.data.episodes import check_dataset_id, find_dataset
+from hurl.data.episodes import check_dataset_id, datasets_folder, find_dataset
 from hurl.data.rollout import CollectionError, Policy, Rollout, roll_out
-from hurl.files import lock_file, write_whole
+from hurl.files import aside, lock_file, write_whole
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -90,9 +90,10 @@ def collect(
     :param report: called at the beginning and the end of each policy, and now and then between
     """
     _check_input(policies, env, transitions, seed)
-    folder = _dataset_folder(dataset_id, root)
+    check_dataset_id(dataset_id)
+    folder = datasets_folder(root) / dataset_id
     plan = _Plan(tuple(policies), transitions, env.num_envs, seed, dict(environment or {}))
-    parts = folder.with_name(f".{folder.name}.part")
+    parts = aside(folder)
     if not (folder / "data").exists():
         parts.mkdir(parents=True, exist_ok=True)
         with _locked(parts / "lock", dataset_id):
@@ -170,13 +171,6 @@ def _check_input(policies: Sequence[Policy], env: VecEnv, transitions: int, seed
                 f"an environment with {kind} of {space} can't be used, only of a Box or Discrete space: "
                 "flatten them with a wrapper of Gymnasium"
             )
-
-
-def _dataset_folder(dataset_id: str, root: Path | None) -> Path:
-    from minari.storage import get_dataset_path
-
-    check_dataset_id(dataset_id)
-    return (get_dataset_path() if root is None else root) / dataset_id
 
 
 def _check_plan(plan: _Plan, dataset: MinariDataset, folder: Path) -> None:
@@ -259,11 +253,11 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
     import minari
     from minari.dataset.minari_storage import MinariStorage
 
-    aside = parts.resolve() / "dataset"  # Minari can't add up the size of what has a relative path
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
+    folder = parts.resolve() / "dataset"  # Minari can't add up the size of what has a relative path
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     storage = MinariStorage.new(
-        aside / "data",
+        folder / "data",
         observation_space=env.observation_space,
         action_space=env.action_space,
         env_spec=env_spec,
@@ -285,10 +279,10 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
             "hurl": json.dumps(plan.describe() | {"sources": sources}),
         }
     )
-    for file in (aside / "data").iterdir():
+    for file in (folder / "data").iterdir():
         with file.open("rb") as written:
             os.fsync(written.fileno())
-    return aside
+    return folder
 
 
 def _episode_buffers(plan: _Plan, parts: Path, metadata: list[dict[str, Any]]) -> Iterator[Any]:
@@ -301,17 +295,14 @@ def _episode_buffers(plan: _Plan, parts: Path, metadata: list[dict[str, Any]]) -
         noted = {"policy": policy.name, "source": policy.source, "seed": plan.rollout_seed(index)}
         ends = np.cumsum(part.lengths)
         for number, (begin, end) in enumerate(zip(ends - part.lengths, ends, strict=True)):
-            terminations = np.zeros(end - begin, bool)
-            truncations = np.zeros(end - begin, bool)
-            terminations[-1] = part.terminated[number]
-            truncations[-1] = not part.terminated[number]
+            is_last = np.arange(begin, end) == end - 1
             rewards = part.rewards[begin:end]
             metadata.append(noted | {"cut": bool(part.cut[number]), "return": float(rewards.sum())})
             yield EpisodeBuffer(
                 observations=part.states[begin + number : end + number + 1],
                 actions=part.actions[begin:end],
                 rewards=rewards,
-                terminations=terminations,
-                truncations=truncations,
+                terminations=is_last & part.terminated[number],
+                truncations=is_last & ~part.terminated[number],
                 infos={},
             )

@@ -170,7 +170,9 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
         return dataset
     if isinstance(dataset, str):
         dataset = find_dataset(dataset, root)
-    episodes = [episode for episode in dataset if len(episode) and _is_complete(episode)]
+    episodes = [
+        episode for episode in dataset if len(episode) and (episode.terminations[-1] or episode.truncations[-1])
+    ]
     if not episodes:
         raise DatasetError(
             f"dataset {dataset.id} has no complete episode among its {len(dataset)}: collect episodes until they end"
@@ -195,10 +197,9 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
 def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
     """Open a Minari dataset that is on this machine."""
     from minari import MinariDataset
-    from minari.storage import get_dataset_path
 
     check_dataset_id(dataset_id)
-    folder = get_dataset_path() if root is None else root
+    folder = datasets_folder(root)
     data = folder / dataset_id / "data"
     if not data.is_dir():
         known = sorted(str(path.parent.parent.relative_to(folder)) for path in folder.rglob("data/metadata.json"))
@@ -214,6 +215,13 @@ def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
         raise DatasetError(f"{data} can't be read as a Minari dataset ({error}): collect it anew") from error
 
 
+def datasets_folder(root: Path | None) -> Path:
+    """Return the folder of Minari datasets, the user's own where none is named."""
+    from minari.storage import get_dataset_path
+
+    return Path(get_dataset_path()) if root is None else root
+
+
 def check_dataset_id(dataset_id: str) -> None:
     """Refuse an id that Minari would not take."""
     from minari.dataset.minari_dataset import parse_dataset_id
@@ -225,7 +233,3 @@ def check_dataset_id(dataset_id: str) -> None:
             f"the dataset id {dataset_id!r} is not of the form namespace/name-v0, with letters, digits, - and _, "
             "two or more in the namespace"
         ) from None
-
-
-def _is_complete(episode: Any) -> bool:
-    return bool(episode.terminations[-1] or episode.truncations[-1])

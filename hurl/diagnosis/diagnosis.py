@@ -227,7 +227,9 @@ def diagnose(
     """
     if time_limit not in get_args(TimeLimit):
         raise ValueError(f"time_limit must be one of {', '.join(get_args(TimeLimit))}, got {time_limit!r}")
-    guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of γ and of what h returns
+    if not 0.0 <= gamma < 1.0:
+        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
+    guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of what h is for and returns
     episodes = load_episodes(dataset, root)
     if isinstance(h, StorableHeuristic):
         h.check(episodes.observation_space, gamma)

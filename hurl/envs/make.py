@@ -9,7 +9,6 @@ from gymnasium.wrappers import TransformObservation
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
-from hurl.envs.procgen import prepare_procgen
 from hurl.envs.sparse_reacher import SPARSE_REACHER_ID, SparseReacherVecEnv
 from hurl.names import nearest
 
@@ -67,7 +66,6 @@ def make_env(
 
     environments: VecEnv
     if env_id in in_envpool:
-        prepare_procgen(env_id, max_episode_steps)
         pool_options = {"seed": seed, "threads": threads, "max_episode_steps": max_episode_steps, **options}
         if env_id == SPARSE_REACHER_ID:
             environments = SparseReacherVecEnv(n_envs, **pool_options)

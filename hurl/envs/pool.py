@@ -12,6 +12,8 @@ from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
+from hurl.envs.procgen import prepare_procgen
+
 Array = npt.NDArray[Any]
 
 
@@ -23,19 +25,93 @@ def single_precision(space: gym.Space[Any]) -> gym.Space[Any]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def _quiet() -> Iterator[None]:
     """Hide that EnvPool hands Gymnasium float64 bounds for float32 spaces: nothing that a user could change."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*precision lowered by casting to float32")
         yield
 
 
+class Pool:
+    """Environments of EnvPool that step together, in synchronous mode, cut at their time limit.
+
+    Observations of float64 are declared and returned as float32. The environments' own `info` is not passed on.
+
+    :param env_id: an id that EnvPool lists, of a task with single arrays or numbers as observations and actions
+    :param n_envs: how many environments step together
+    :param max_episode_steps: the time limit; None keeps the task's own
+    :param options: handed to `envpool.make`, which refuses what the task does not know
+    """
+
+    def __init__(self, env_id: str, n_envs: int, *, max_episode_steps: int | None = None, **options: Any) -> None:
+        # On first use: only this class needs EnvPool, which not every platform has.
+        import envpool
+
+        prepare_procgen(env_id, max_episode_steps)
+        if max_episode_steps is not None:
+            options["max_episode_steps"] = max_episode_steps
+        try:
+            with _quiet():
+                spec = envpool.make_spec(env_id, **options)
+                own_spaces = spec.gymnasium_observation_space, spec.gymnasium_action_space
+        except TypeError as error:
+            raise TypeError(f"EnvPool's {env_id} does not take these options: {error}.") from error
+        for space in own_spaces:
+            if isinstance(space, spaces.Dict | spaces.Tuple):
+                raise ValueError(f"{env_id} has a {type(space).__name__} space, and only single arrays are handled.")
+        self.observation_space, self.action_space = map(single_precision, own_spaces)
+        self.max_episode_steps = int(spec.config.max_episode_steps)
+        # At its own time limit EnvPool reports every episode as truncated, also one that terminates in that very step.
+        # Where Gymnasium has the limit in a wrapper, the task knows nothing of it: there the pool gets a later limit,
+        # and the episodes are cut here. Elsewhere the limit can be part of the task (MiniGrid pays by it, Procgen ends
+        # by it), and EnvPool's word stands.
+        original = gym.registry.get(env_id)
+        self._cuts_episodes = original is not None and original.max_episode_steps is not None
+        if self._cuts_episodes:
+            options["max_episode_steps"] = self.max_episode_steps + 1
+        self._arguments = {"task_id": env_id, "num_envs": n_envs, "batch_size": n_envs, **options}
+
+    def seed(self, seed: int | list[int]) -> None:
+        """Make the environments anew: EnvPool seeds when it is made, and only then, with signed numbers of 32 bits.
+
+        :param seed: of each environment, or of the first, from which the others are counted upwards
+        """
+        import envpool
+
+        with _quiet():
+            self._pool = envpool.make(env_type="gymnasium", seed=seed, **self._arguments)
+            self._pool.observation_space, self._pool.action_space  # noqa: B018  EnvPool makes them on first use
+
+    def reset(self, *environments: Array) -> Array:
+        """Begin new episodes in all environments, or in those with some indices; return their observations."""
+        observations, _ = self._pool.reset(*(indices.astype(np.int32) for indices in environments))
+        return self._cast(observations)
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array]:
+        """Return observations, rewards, terminated and truncated.
+
+        Where an episode ended in the step before and nobody began the next one, that is what the step does: it ignores
+        the action and pays 0.
+        """
+        observations, rewards, terminated, truncated, info = self._pool.step(np.asarray(actions))
+        if self._cuts_episodes:
+            truncated = info["elapsed_step"] == self.max_episode_steps
+            # These were cut, which the pool does not know: the step that it took is dropped.
+            beyond = np.flatnonzero(info["elapsed_step"] > self.max_episode_steps)
+            if beyond.size:
+                observations[beyond], rewards[beyond] = self.reset(beyond), 0
+        return self._cast(observations), rewards, terminated, truncated
+
+    def _cast(self, observations: Array) -> Array:
+        return observations.astype(self.observation_space.dtype, copy=False)
+
+
 class EnvPoolVecEnv(VecEnv):
     """An EnvPool environment, in synchronous mode, as a Stable-Baselines3 VecEnv.
 
-    Observations of float64 are declared and returned as float32, which halves a replay buffer. The environments' own
-    `info` entries are not passed on: at a step that ends no episode every info is empty, and at an episode's end it
-    holds the two entries that Stable-Baselines3 reads, `terminal_observation` and `TimeLimit.truncated`.
+    Single precision halves a replay buffer, see `Pool`. At a step that ends no episode every info is empty, and at an
+    episode's end it holds the two entries that Stable-Baselines3 reads, `terminal_observation` and
+    `TimeLimit.truncated`.
 
     :param env_id: an id that EnvPool lists, of a task with single arrays or numbers as observations and actions
     :param n_envs: how many environments step together
@@ -55,60 +131,29 @@ class EnvPoolVecEnv(VecEnv):
         max_episode_steps: int | None = None,
         **options: Any,
     ) -> None:
-        # On first use: only this class needs EnvPool, which not every platform has.
-        import envpool
-
         if options.pop("render_mode", None) is not None:
             # Where OpenGL is missing, EnvPool's renderer ends the whole process.
             raise ValueError(f"{env_id} cannot be rendered through EnvPool; Gymnasium's form of it can.")
-        if max_episode_steps is None:
-            with quiet():
-                max_episode_steps = int(envpool.make_spec(env_id).config.max_episode_steps)
         self.env_id = env_id
-        self.max_episode_steps = max_episode_steps
-        # At its own time limit EnvPool reports every episode as truncated, also one that terminates in that very step.
-        # Where Gymnasium has the limit in a wrapper, the task knows nothing of it: there the pool gets a limit that it
-        # never reaches, and the episodes are cut here. Elsewhere the limit can be part of the task (MiniGrid pays by
-        # it, Procgen ends by it), and EnvPool's word stands.
-        original = gym.registry.get(env_id)
-        self._cuts_episodes = original is not None and original.max_episode_steps is not None
-        self._make_arguments = {
-            "num_envs": n_envs,
-            "batch_size": n_envs,
-            "num_threads": threads,
-            "max_episode_steps": max_episode_steps + 1 if self._cuts_episodes else max_episode_steps,
-            **options,
-        }
-        self._pool = self._make_pool(seed, n_envs)
-        observation_space, action_space = self._spaces
-        for space in (observation_space, action_space):
-            if isinstance(space, (spaces.Dict, spaces.Tuple)):
-                raise ValueError(f"{env_id} has a {type(space).__name__} space, and only single arrays are handled.")
-        super().__init__(n_envs, single_precision(observation_space), single_precision(action_space))
+        pool = Pool(env_id, n_envs, max_episode_steps=max_episode_steps, num_threads=threads, **options)
+        self._pool: Any = pool
+        self.max_episode_steps = pool.max_episode_steps
+        super().__init__(n_envs, pool.observation_space, pool.action_space)
+        self._seed_pool(seed)
 
-    def _make_pool(self, seed: int, n_envs: int) -> Any:
-        import envpool
-
+    def _seed_pool(self, seed: int) -> None:
         # EnvPool takes 32-bit signed seeds, Stable-Baselines3 draws unsigned ones.
-        seed %= np.iinfo(np.int32).max - n_envs
-        try:
-            with quiet():
-                pool = envpool.make(self.env_id, env_type="gymnasium", seed=seed, **self._make_arguments)
-                self._spaces = pool.observation_space, pool.action_space  # EnvPool makes them on first use
-                return pool
-        except TypeError as error:
-            raise TypeError(f"EnvPool's {self.env_id} does not take these options: {error}.") from error
+        self._pool.seed(seed % (np.iinfo(np.int32).max - self.num_envs))
 
     def reset(self) -> Array:
         """Reset every environment; after `seed()`, start again from that seed."""
         first_seed = self._seeds[0]
-        if first_seed is not None:
-            # EnvPool seeds when it is made, and only then. Like Stable-Baselines3, it counts upwards from the first.
-            self._pool = self._make_pool(first_seed, self.num_envs)
+        if first_seed is not None:  # like Stable-Baselines3, EnvPool counts upwards from the first
+            self._seed_pool(first_seed)
         self._reset_seeds()
         self._reset_options()
-        observations, _ = self._pool.reset()
-        return self._cast(observations)
+        observations: Array = self._pool.reset()
+        return observations
 
     def step_async(self, actions: Array) -> None:
         """Keep the actions for `step_wait`."""
@@ -116,23 +161,17 @@ class EnvPoolVecEnv(VecEnv):
 
     def step_wait(self) -> VecEnvStepReturn:
         """Step every environment, and reset those whose episode ended."""
-        pool_observations, rewards, terminated, truncated, pool_info = self._pool.step(self._actions)
-        observations = self._cast(pool_observations)
-        if self._cuts_episodes:
-            truncated = pool_info["elapsed_step"] >= self.max_episode_steps
+        observations, rewards, terminated, truncated = self._pool.step(self._actions)
         dones = terminated | truncated
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         if dones.any():
             finished = np.flatnonzero(dones)
             last_observations = observations[finished]
-            observations[finished], _ = self._pool.reset(finished.astype(np.int32))
+            observations[finished] = self._pool.reset(finished)
             for index, last_observation in zip(finished, last_observations, strict=True):
                 infos[index]["terminal_observation"] = last_observation
                 infos[index]["TimeLimit.truncated"] = bool(truncated[index] and not terminated[index])
         return observations, rewards, dones, infos
-
-    def _cast(self, observations: Array) -> Array:
-        return observations.astype(self.observation_space.dtype, copy=False)
 
     def close(self) -> None:
         """Let go of the pool: its threads end with the last reference to it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hurl.experiments.config import ConfigurationError, RunConfig, as_text, load_config
-from hurl.experiments.tuning import Stage, read_grid
+from hurl.experiments.tuning.grid import Stage, read_grid
 
 __all__ = ["TABLES", "PaperTable", "paper_table"]
 

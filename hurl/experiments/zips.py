@@ -29,7 +29,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.trainers.sb3 import find_algorithm, resolve_policy_kwargs
-from hurl.sb3.internals import training_states
+from hurl.sb3.internals import write_weights
 
 __all__ = ["ZipError", "load_zip"]
 
@@ -65,7 +65,8 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
         if weights is not None:
             model.policy.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
         else:
-            _load_jax(model, data)
+            stored = _Reader(io.BytesIO(base64.b64decode(data["policy"][":serialized:"]))).load()
+            write_weights(model, lambda attribute, field: _arrays(stored.state[attribute].state[field]))
     except (ConfigurationError, ZipError):
         raise
     except (
@@ -126,25 +127,6 @@ def _activation_name(text: str) -> str | None:
     if found:
         return (found[1] or found[2]).lower()
     return "relu" if "custom_jvp" in text else None  # JAX wraps relu, and no other of ours, in that
-
-
-def _load_jax(model: BaseAlgorithm, data: dict[str, Any]) -> None:
-    """Put the weights of an SBX policy, which are in a pickle, into a model of the same architecture."""
-    import jax
-
-    stored = _Reader(io.BytesIO(base64.b64decode(data["policy"][":serialized:"]))).load()
-    for attribute, state in training_states(model.policy).items():
-        fields = {
-            name: getattr(state, name) for name in ("params", "target_params", "batch_stats") if hasattr(state, name)
-        }
-        arrays = {name: _arrays(stored.state[attribute].state[name]) for name in fields}
-        for (where, old), new in zip(jax.tree.leaves_with_path(fields), jax.tree.leaves(arrays), strict=True):
-            if np.shape(old) != new.shape:
-                raise ValueError(
-                    f"{attribute}{jax.tree_util.keystr(where)} has shape {new.shape}, the model's {np.shape(old)}"
-                )
-        new_fields = jax.tree.unflatten(jax.tree.structure(fields), jax.tree.leaves(arrays))
-        setattr(model.policy, attribute, state.replace(**new_fields))
 
 
 # Pickles, read as data -----------------------------------------------------------------------------------------------

@@ -30,8 +30,8 @@ __all__ = [
     "sample_at_once",
     "seed_actions",
     "train",
-    "training_states",
     "write_state",
+    "write_weights",
 ]
 
 
@@ -80,11 +80,20 @@ def write_state(model: BaseAlgorithm, state: Mapping[str, Any]) -> None:
         _attribute(model, name).data = stored["variables"][name]
 
 
-def training_states(policy: Any) -> dict[str, Any]:
-    """Return the training states of an SBX policy, by the attribute that holds them."""
+def write_weights(model: BaseAlgorithm, find: Callable[[str, str], Any]) -> None:
+    """Put weights, and statistics of batch normalisation, into the training states of an SBX policy.
+
+    :param find: returns nested arrays, by the policy's attribute and the field of the training state
+    """
+    import jax
     from flax.training.train_state import TrainState
 
-    return {attribute: value for attribute, value in vars(policy).items() if isinstance(value, TrainState)}
+    states = {attribute: value for attribute, value in vars(model.policy).items() if isinstance(value, TrainState)}
+    for attribute, state in states.items():
+        names = [name for name in ("params", "target_params", "batch_stats") if hasattr(state, name)]
+        leaves = jax.tree.leaves({name: find(attribute, name) for name in names})
+        fields = _like({name: getattr(state, name) for name in names}, leaves, attribute)
+        setattr(model.policy, attribute, state.replace(**fields))
 
 
 def _jax_states(model: BaseAlgorithm) -> dict[str, tuple[Any, str]]:
@@ -105,11 +114,12 @@ def _like(tree: Any, leaves: list[Any], name: str) -> Any:
     import jax
     import jax.numpy as jnp
 
-    old, structure = jax.tree.flatten(tree)
+    old, structure = jax.tree.flatten_with_path(tree)
     new = [jnp.asarray(leaf) for leaf in leaves]
-    for before, after in zip(old, new, strict=True):
+    for (where, before), after in zip(old, new, strict=True):
         if np.shape(before) != after.shape:
-            raise ValueError(f"{name} has shape {after.shape}, the model's {np.shape(before)}")
+            place = f"{name}{jax.tree_util.keystr(where)}"
+            raise ValueError(f"{place} has shape {after.shape}, the model's {np.shape(before)}")
     return jax.tree.unflatten(structure, new)
 
 

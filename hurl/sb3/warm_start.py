@@ -93,7 +93,7 @@ def warm_start(
 
     started = perf_counter()
     actor = (_JaxActor if is_jax(model) else _TorchActor)(model, learning_rate)
-    data = actor.prepare(episodes)
+    data = actor.prepare(_observations(model, episodes), _targets(model, episodes))
     before = actor.loss(data)
     generator, updates = np.random.default_rng(seed), 0
     for epoch in range(1, epochs + 1):
@@ -166,19 +166,15 @@ class _TorchActor:
     """The actor of a Stable-Baselines3 or sb3-contrib model, with an optimiser of its own."""
 
     def __init__(self, model: BaseAlgorithm, learning_rate: float) -> None:
-        self.model = model
         self.policy: Any = model.policy
         self.discrete = not isinstance(model.action_space, Box)
         # Adam leaves alone what has no gradient: the critic's layers, and the standard deviation.
         parameters = getattr(self.policy, "actor", self.policy).parameters()
         self.optimizer = torch.optim.Adam(parameters, learning_rate, fused=True)
 
-    def prepare(self, episodes: Episodes) -> _Data:
-        observations, _ = self.policy.obs_to_tensor(_observations(self.model, episodes))
-        return _Data(
-            observations,
-            torch.as_tensor(_targets(self.model, episodes), dtype=torch.float32, device=self.policy.device),
-        )
+    def prepare(self, observations: NDArray[Any], targets: NDArray[Any]) -> _Data:
+        inputs, _ = self.policy.obs_to_tensor(observations)
+        return _Data(inputs, torch.as_tensor(targets, dtype=torch.float32, device=self.policy.device))
 
     def run_epoch(self, data: _Data, batches: NDArray[np.int64]) -> float:
         self.policy.set_training_mode(True)
@@ -195,9 +191,8 @@ class _TorchActor:
     @torch.no_grad()
     def loss(self, data: _Data) -> float:
         self.policy.set_training_mode(False)
-        return (
-            sum(float(self._losses(data.observations[c], data.targets[c]).sum()) for c in _chunks(len(data)))
-        ) / len(data)
+        sums = [self._losses(data.observations[chunk], data.targets[chunk]).sum() for chunk in _chunks(len(data))]
+        return sum(map(float, sums)) / len(data)
 
     def finish(self) -> None:
         self.optimizer.zero_grad()
@@ -218,7 +213,6 @@ class _JaxActor:
         import jax
         import optax
 
-        self.model = model
         self.policy: Any = model.policy
         self.discrete = not isinstance(model.action_space, Box)
         state: Any = self.policy.actor_state
@@ -229,12 +223,11 @@ class _JaxActor:
         self.optimizer_state = self.optimizer.init(state.params)
         self.compiled_epoch, self.compiled_losses = jax.jit(self._scan), jax.jit(self._losses)
 
-    def prepare(self, episodes: Episodes) -> _Data:
+    def prepare(self, observations: NDArray[Any], targets: NDArray[Any]) -> _Data:
         import jax.numpy as jnp
 
-        observations, _ = self.policy.prepare_obs(_observations(self.model, episodes))
-        targets = _targets(self.model, episodes)
-        return _Data(jnp.asarray(observations), jnp.asarray(targets, jnp.int32 if self.discrete else jnp.float32))
+        inputs, _ = self.policy.prepare_obs(observations)
+        return _Data(jnp.asarray(inputs), jnp.asarray(targets, jnp.int32 if self.discrete else jnp.float32))
 
     def run_epoch(self, data: _Data, batches: NDArray[np.int64]) -> float:
         carry = self.parameters, self.statistics, self.optimizer_state

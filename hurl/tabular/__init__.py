@@ -1,7 +1,7 @@
 """Finite MDPs as arrays: exact solutions, the paper's theory as functions, heuristics, and Figure 1."""
 
 from hurl.tabular.chain import chain_figure, chain_mdp, write_chain
-from hurl.tabular.learning import q_learning, reference_heuristics, sample_complexity, samples_to_epsilon
+from hurl.tabular.learning import q_learning, reference_heuristics, sample_complexity
 from hurl.tabular.mdp import FiniteMDP, empirical_mdp, mdp_from_gymnasium
 from hurl.tabular.pessimism import (
     Batch,
@@ -98,7 +98,6 @@ __all__ = [
     "reshaped",
     "sample_batch",
     "sample_complexity",
-    "samples_to_epsilon",
     "shaping_equivalence",
     "shortest_path_values",
     "uniform_policy",

@@ -23,7 +23,6 @@ __all__ = [
     "q_learning",
     "reference_heuristics",
     "sample_complexity",
-    "samples_to_epsilon",
 ]
 
 Integers = NDArray[np.int64]
@@ -128,54 +127,6 @@ def q_learning(
     return LearningResult(np.array(counts), np.array(lambdas), np.array(values), learner.q)
 
 
-def samples_to_epsilon(
-    mdp: FiniteMDP,
-    h: Floats,
-    lambda_: float,
-    epsilon: float,
-    *,
-    budget: int,
-    evaluation_interval: int,
-    horizon: int,
-    rng: np.random.Generator,
-    exploration: float = 1.0,
-    runs: int = 20,
-    hold: int = 5,
-) -> Floats:
-    """Return the environment steps after which each run of Q-learning on M̃ is ε-optimal in M, shape (runs,).
-
-        V^π(d0) ≥ V*(d0) − ε   for the greedy policies π of `hold` evaluations in a row
-
-    The steps at the first of these count; ∞ where the budget ends before the last. See `q_learning`.
-
-    :param h: the heuristic, shape (S,)
-    :param lambda_: λ ∈ [0, 1], the same throughout
-    :param epsilon: ε > 0
-    :param budget: the most environment steps of a run
-    :param evaluation_interval: environment steps between evaluations, to which the result is rounded up
-    :param horizon: the most steps of an episode
-    :param rng: where all randomness comes from
-    :param exploration: the probability of a uniform action
-    :param runs: independent runs, learning side by side
-    :param hold: how many evaluations in a row have to be ε-optimal
-    """
-    table = sample_complexity(
-        mdp,
-        {"h": h},
-        [lambda_],
-        epsilon=epsilon,
-        budget=budget,
-        evaluation_interval=evaluation_interval,
-        horizon=horizon,
-        rng=rng,
-        exploration=exploration,
-        runs=runs,
-        hold=hold,
-    )
-    steps: Floats = table.steps[0, 0]
-    return steps
-
-
 def sample_complexity(
     mdp: FiniteMDP,
     heuristics: Mapping[str, Floats],
@@ -190,7 +141,12 @@ def sample_complexity(
     runs: int = 20,
     hold: int = 5,
 ) -> SampleComplexity:
-    """Tabulate `samples_to_epsilon` for every heuristic with every λ; all runs of all of them learn side by side.
+    """Tabulate the environment steps after which Q-learning on M̃ is ε-optimal in M, for every heuristic with every λ.
+
+        V^π(d0) ≥ V*(d0) − ε   for the greedy policies π of `hold` evaluations in a row
+
+    The steps at the first of these count; ∞ where the budget ends before the last. All runs of all heuristics and λ
+    learn side by side, see `q_learning`.
 
     :param heuristics: h by name, each of shape (S,), such as `reference_heuristics`
     :param lambdas: mixing coefficients

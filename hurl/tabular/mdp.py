@@ -136,8 +136,7 @@ class FiniteMDP:
             )
         if self.initial.shape != (states,):
             raise ValueError(f"initial must have shape ({states},), got {self.initial.shape}")
-        if not 0.0 <= self.gamma < 1.0:
-            raise ValueError(f"gamma must lie in [0, 1), got {self.gamma!r}")
+        check_gamma(self.gamma)
         if not np.isfinite(self.rewards).all():
             raise ValueError(f"rewards must be finite, got {self.rewards[~np.isfinite(self.rewards)][0]}")
         _check_distribution("initial", self.initial.sum(), self.initial.min())
@@ -187,9 +186,9 @@ def empirical_mdp(
     """
     states, actions = np.asarray(states, np.int64), np.asarray(actions, np.int64)
     following = np.where(np.asarray(terminated, bool), n_states, np.asarray(next_states, np.int64))
-    _check_indices("states", states, n_states)
-    _check_indices("actions", actions, n_actions)
-    _check_indices("next_states", following[~np.asarray(terminated, bool)], n_states)
+    check_indices("states", states, n_states)
+    check_indices("actions", actions, n_actions)
+    check_indices("next_states", following[~np.asarray(terminated, bool)], n_states)
     pairs = states * n_actions + actions
     counts = np.bincount(pairs, minlength=(n_states + 1) * n_actions)
     seen = np.maximum(counts, 1)
@@ -219,7 +218,13 @@ def _frozen(values: Any) -> NDArray[np.float64]:
     return array
 
 
-def _check_indices(name: str, indices: NDArray[np.int64], size: int) -> None:
+def check_gamma(gamma: float) -> None:
+    """Refuse a discount that is none."""
+    if not 0.0 <= gamma < 1.0:
+        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
+
+
+def check_indices(name: str, indices: NDArray[np.int64], size: int) -> None:
     """Refuse indices outside 0…size − 1."""
     outside = indices[(indices < 0) | (indices >= size)]
     if outside.size:

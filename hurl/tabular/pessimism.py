@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from hurl.tabular.mdp import FiniteMDP, Floats, empirical_mdp
+from hurl.tabular.mdp import FiniteMDP, Floats, check_gamma, check_indices, empirical_mdp
 from hurl.tabular.solve import bellman, optimal
 
 __all__ = [
     "Batch",
     "BatchHeuristic",
-    "PessimismCheck",
     "Simulator",
     "absorbing_values",
     "monte_carlo_values",
@@ -65,9 +64,9 @@ class Batch:
         for name in ("terminated", "truncated"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), bool))
         self._check_shapes()
-        _check_below("states", self.states, self.n_states)
-        _check_below("next_states", self.next_states, self.n_states)
-        _check_below("actions", self.actions, self.n_actions)
+        check_indices("states", self.states, self.n_states)
+        check_indices("next_states", self.next_states, self.n_states)
+        check_indices("actions", self.actions, self.n_actions)
         if not np.isfinite(self.rewards).all():
             raise ValueError(f"rewards must be finite, got {self.rewards[~np.isfinite(self.rewards)][0]}")
         lived_in = np.intersect1d(self.next_states[self.terminated], self.states)
@@ -114,26 +113,11 @@ class Batch:
                 )
 
 
-@dataclass(frozen=True)
-class PessimismCheck:
-    """How far Q ≤ B h holds in a true MDP.
-
-    :param share: the share of pairs (s, a) for which it does
-    :param largest_violation: max(0, max_{s,a} Q(s, a) − (B h)(s, a))
-    """
-
-    share: float
-    largest_violation: float
-
-    @property
-    def holds(self) -> bool:
-        """Whether it holds for every pair."""
-        return self.share == 1.0
-
-
 @dataclass(frozen=True, eq=False)
 class BatchHeuristic:
     """A heuristic h(s) = Q(s, π') that was planned in the model of a batch.
+
+    Whether Q ≤ B h in the true MDP, so that h is improvable, is a matter of probability: see `bellman_pessimism`.
 
     :param h: shape (S,)
     :param q: Q, shape (S, A)
@@ -146,18 +130,6 @@ class BatchHeuristic:
 
     def __repr__(self) -> str:
         return f"BatchHeuristic({self.h.size} states, h from {self.h.min():.4g} to {self.h.max():.4g})"
-
-    def pessimism(self, mdp: FiniteMDP) -> PessimismCheck:
-        """Compare Q with B h in the true MDP: where Q ≤ B h, h is improvable and h ≤ V^π'.
-
-        Source: `th:bellman pessimism and improvable heuristic`. For a heuristic from data this is a matter of
-        probability, so that it is reported rather than demanded.
-        """
-        if self.q.shape != mdp.rewards.shape:
-            raise ValueError(f"the heuristic is for pairs of shape {self.q.shape}, the MDP has {mdp.rewards.shape}")
-        excess = self.q - bellman(mdp, self.h)
-        rounding = ROUNDING * max(1.0, float(np.abs(self.q).max()))
-        return PessimismCheck(float((excess <= rounding).mean()), max(0.0, float(excess.max())))
 
 
 def pessimistic_values(
@@ -231,7 +203,7 @@ def naive_values(batch: Batch, *, gamma: float) -> BatchHeuristic:
 
     :param gamma: γ ∈ [0, 1)
     """
-    _check_gamma(gamma)
+    check_gamma(gamma)
     lowest = min(0.0, float(batch.rewards.min())) / (1.0 - gamma)  # no value in the model is below this
     return _plan(batch, gamma, minimum_count=1, bonus=0.0, unsupported=0.0, lowest=lowest)
 
@@ -246,7 +218,7 @@ def monte_carlo_values(batch: Batch, *, gamma: float) -> Floats:
 
     :param gamma: γ ∈ [0, 1)
     """
-    _check_gamma(gamma)
+    check_gamma(gamma)
     ends = batch.ends
     broken = np.flatnonzero(~ends[:-1] & (batch.next_states[:-1] != batch.states[1:]))
     if broken.size:
@@ -399,18 +371,13 @@ def _value_range(batch: Batch, gamma: float, reward_range: tuple[float, float]) 
     low, high = reward_range
     if not -math.inf < low <= high < math.inf:
         raise ValueError(f"reward_range must be two finite numbers, the smaller first, got {reward_range!r}")
-    _check_gamma(gamma)
+    check_gamma(gamma)
     paid = np.append(batch.rewards, 0.0) if batch.terminated.any() else batch.rewards
     if paid.min() < low or paid.max() > high:
         raise ValueError(
             f"the batch has rewards from {paid.min()} to {paid.max()}, outside reward_range {reward_range!r}"
         )
     return low / (1.0 - gamma), high / (1.0 - gamma)
-
-
-def _check_gamma(gamma: float) -> None:
-    if not 0.0 <= gamma < 1.0:
-        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
 
 
 def _terminal_states(mdp: FiniteMDP) -> Flags:
@@ -433,9 +400,3 @@ def _as_indices(name: str, values: NDArray[Any]) -> Integers:
     if values.dtype.kind not in "iu":
         raise ValueError(f"{name} must be integers, got {values.dtype}")
     return values.astype(np.int64)
-
-
-def _check_below(name: str, values: Integers, limit: int) -> None:
-    wrong = values[(values < 0) | (values >= limit)]
-    if wrong.size:
-        raise ValueError(f"{name} must lie in 0…{limit - 1}, got {wrong[0]}")

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
 
-from hurl.tabular.mdp import FiniteMDP, Floats
+from hurl.tabular.mdp import FiniteMDP, Floats, check_gamma, check_indices
 from hurl.tabular.solve import optimal
 
 __all__ = ["determinized", "distances_to_goals", "grid_values", "relaxation_values", "shortest_path_values"]
@@ -98,8 +98,7 @@ def grid_values(
     walls = np.asarray(walls, bool)
     if walls.ndim != 2:
         raise ValueError(f"walls must have shape (rows, columns), got {walls.shape}")
-    if not 0.0 <= gamma < 1.0:
-        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
+    check_gamma(gamma)
     cells = [_cell(walls, goal) for goal in goals]
     distances = _distances(_grid_graph(walls), np.array(cells, np.int64))
     return _discounted(distances, gamma, step_reward, goal_reward).reshape(walls.shape)
@@ -120,9 +119,7 @@ def _distances(graph: sparse.csr_array, goals: NDArray[np.int64]) -> Floats:
     """Return the fewest edges from each vertex to a goal."""
     if not goals.size:
         raise ValueError("there must be at least one goal")
-    wrong = goals[(goals < 0) | (goals >= graph.shape[0])]
-    if wrong.size:
-        raise ValueError(f"goals must lie in 0…{graph.shape[0] - 1}, got {wrong[0]}")
+    check_indices("goals", goals, graph.shape[0])
     backwards: Any = graph.T.tocsr()
     return np.asarray(dijkstra(backwards, indices=goals, unweighted=True, min_only=True), np.float64)
 

@@ -83,20 +83,10 @@ def action_values(mdp: FiniteMDP, policy: NDArray[Any]) -> Floats:
     return bellman(mdp, evaluate(mdp, policy))
 
 
-def average_distribution(
-    mdp: FiniteMDP, policy: NDArray[Any], *, initial: Floats | None = None, discount: float | None = None
-) -> Floats:
-    """d^π = (1 − γ)·Σ_t γ^t·d_t^π, shape (S,): the solution of (I − γ·P_πᵀ) d = (1 − γ)·d0.
-
-    :param initial: the distribution to start from; the MDP's own where it is left out
-    :param discount: a discount in place of γ, such as γ̃
-    """
-    gamma = mdp.gamma if discount is None else discount
-    if not 0.0 <= gamma < 1.0:
-        raise ValueError(f"discount must lie in [0, 1), got {discount!r}")
-    start = mdp.initial if initial is None else np.asarray(initial, np.float64)
+def average_distribution(mdp: FiniteMDP, policy: NDArray[Any]) -> Floats:
+    """d^π = (1 − γ)·Σ_t γ^t·d_t^π, shape (S,): the solution of (I − γ·P_πᵀ) d = (1 − γ)·d0."""
     transitions, _ = mdp.under(policy)
-    distribution = _solve(transitions.T, gamma, (1.0 - gamma) * start)
+    distribution = _solve(transitions.T, mdp.gamma, (1.0 - mdp.gamma) * mdp.initial)
     return np.maximum(distribution, 0.0)  # rounding may leave −1e-18
 
 

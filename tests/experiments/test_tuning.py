@@ -18,27 +18,18 @@ from hurl.cli.tune import _load
 from hurl.experiments.config import ConfigurationError, RunConfig, load_config
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
-from hurl.experiments.tuning import (
-    Outcome,
-    Scale,
+from hurl.experiments.tuning.grid import (
     Stage,
-    Study,
-    StudyConfig,
-    Timing,
     TuningError,
-    best_values,
     check_grid,
     check_stage,
-    default_grid,
     find_source,
-    plan_scale,
-    rank,
     read_grid,
-    run_trial,
-    setting_up,
-    write_results,
 )
-from hurl.experiments.tuning.trials import _begin
+from hurl.experiments.tuning.results import best_values, rank, write_results
+from hurl.experiments.tuning.scale import Scale, Timing, plan_scale
+from hurl.experiments.tuning.study import Study, StudyConfig, TrialState, setting_up
+from hurl.experiments.tuning.trials import run_trial
 from hurl.files import lock_file
 from tests.experiments.conftest import repeating
 
@@ -72,7 +63,7 @@ def begin(folder, config, grid=GRID, *, trials=2, pruning=False, stage=Stage.bas
 
 def test_the_score_is_the_mean_return_of_an_ordinary_run(base, tmp_path):
     study = begin(tmp_path / "study", base)
-    assert run_trial(study, 1) is Outcome.complete
+    assert run_trial(study, 1) is TrialState.COMPLETE
     returns = [float(row["return_mean"]) for row in repeating(study.run_folder(1) / "metrics.csv")]
     assert len(returns) == 2
     assert study.trials[1].value == pytest.approx(np.mean(returns))
@@ -80,7 +71,7 @@ def test_the_score_is_the_mean_return_of_an_ordinary_run(base, tmp_path):
     assert [path.name for path in (study.run_folder(1) / "checkpoints").iterdir()] == ["000002"]
 
     written = (study.run_folder(1) / "metrics.csv").stat().st_mtime_ns
-    assert run_trial(Study(study.folder), 1) is Outcome.complete
+    assert run_trial(Study(study.folder), 1) is TrialState.COMPLETE
     assert (study.run_folder(1) / "metrics.csv").stat().st_mtime_ns == written
 
 
@@ -106,7 +97,7 @@ def test_a_study_grows_and_keeps_what_it_has(base, tmp_path):
     grown = begin(tmp_path, base, trials=4)
     assert len(grown.trials) == 4
     assert grown.trials[1].value == study.trials[1].value
-    grown.storage.set_trial_state_values(2, optuna.trial.TrialState.RUNNING)  # by a process that was killed
+    grown.begin(2)  # by a process that was killed
     assert [task.arguments[-1] for task in grown.tasks(4)] == ["2", "0", "3"]
     assert [task.arguments[-1] for task in grown.tasks(2)] == ["0"]
 
@@ -116,11 +107,13 @@ def test_a_trial_that_another_process_has_is_left_alone(base, tmp_path):
     (tmp_path / "locks").mkdir()
     with (tmp_path / "locks" / "0000").open("w") as lock:
         assert lock_file(lock)
-        assert run_trial(study, 0) is Outcome.elsewhere
+        assert run_trial(study, 0) is TrialState.WAITING
     assert not study.run_folder(0).exists()
 
 
-@pytest.mark.parametrize(("others", "outcome", "iterations"), [(0.0, Outcome.pruned, 2), (-1e6, Outcome.complete, 8)])
+@pytest.mark.parametrize(
+    ("others", "outcome", "iterations"), [(0.0, TrialState.PRUNED, 2), (-1e6, TrialState.COMPLETE, 8)]
+)
 def test_pruning_compares_with_the_median_of_finished_trials(base, tmp_path, others, outcome, iterations):
     config = base.model_copy(update={"iterations": 8, "checkpoint_every": 2})
     study = begin(tmp_path / "study", config, trials=1, pruning=True)
@@ -137,7 +130,7 @@ def test_pruning_compares_with_the_median_of_finished_trials(base, tmp_path, oth
 
 def test_a_run_that_diverges_is_a_failed_trial(base, tmp_path):
     study = begin(tmp_path, base, {"algorithm.parameters.learning_rate": [1e30]}, trials=1)
-    assert run_trial(study, 0) is Outcome.failed
+    assert run_trial(study, 0) is TrialState.FAIL
     assert "training failed after iteration" in study.trials[0].user_attrs["reason"]
     assert write_results(study) == []
     assert study.tasks(1) == []
@@ -149,7 +142,7 @@ def test_a_return_that_is_no_number_fails_a_trial_before_it_can_be_pruned(base, 
     values["algorithm"] |= {"name": "sbx.SAC"}
     grid = {"algorithm.parameters.learning_rate": [1e30]}
     study = begin(tmp_path, RunConfig.model_validate(values), grid, trials=1, pruning=True)
-    assert run_trial(study, 0) is Outcome.failed
+    assert run_trial(study, 0) is TrialState.FAIL
     assert "its AUC is nan after iteration" in study.trials[0].user_attrs["reason"]
     assert write_results(study) == []
     assert not (study.run_folder(0) / "replay").exists()
@@ -192,12 +185,12 @@ def test_pruned_trials_count_and_configurations_that_break_down_come_last(base, 
     study = begin(tmp_path / "study", base, {"gamma": GAMMAS}, trials=30)
     trials = {gamma: [trial.number for trial in study.trials if trial.params["gamma"] == gamma] for gamma in GAMMAS}
     (lucky, pruned, *_), (steady, *_), (fast, diverging, *_) = trials.values()
-    ids = {number: _begin(study, number) for number in (lucky, pruned, steady, fast, diverging)}
     for number, score in ((lucky, 10.0), (steady, 8.0), (fast, 20.0)):
-        study.optuna.tell(number, score)
-    study.storage.set_trial_intermediate_value(ids[pruned], 1, 2.0)
-    study.optuna.tell(pruned, state=optuna.trial.TrialState.PRUNED)
-    study.optuna.tell(diverging, state=optuna.trial.TrialState.FAIL)
+        study.optuna.tell(study.begin(number), score)
+    stopped = study.begin(pruned)
+    stopped.report(2.0, step=1)
+    study.optuna.tell(stopped, state=TrialState.PRUNED)
+    study.optuna.tell(study.begin(diverging), state=TrialState.FAIL)
     ranked = rank(study)
     assert [(one.values["gamma"], one.score) for one in ranked] == [(0.95, 8.0), (0.9, 6.0), (0.99, 20.0)]
     assert [(one.pruned, one.failed) for one in ranked] == [(0, 0), (1, 0), (0, 1)]
@@ -216,7 +209,7 @@ def test_a_damaged_journal_is_refused_and_made_again_from_the_runs(base, tmp_pat
     again = Study(tmp_path)
     again.add_trials()
     written = (again.run_folder(0) / "metrics.csv").stat().st_mtime_ns
-    assert run_trial(again, 0) is Outcome.complete
+    assert run_trial(again, 0) is TrialState.COMPLETE
     assert again.trials[0].value == score
     assert (again.run_folder(0) / "metrics.csv").stat().st_mtime_ns == written
 
@@ -308,7 +301,8 @@ def test_grids_of_rllibs_algorithms():
     check_grid({"algorithm.parameters.use_critic": [True, False]}, config)
     with pytest.raises(TuningError, match=r"rllib.PPO has no parameter 'use_critc'; did you mean 'use_critic'"):
         check_grid({"algorithm.parameters.use_critc": [True]}, config)
-    assert (default_grid(config), default_grid(load_config("hopper/sac"))) == ("procgen", "mujoco")
+    assert config.algorithm.library.grid == "procgen"
+    assert load_config("hopper/sac").algorithm.library.grid == "mujoco"
 
 
 def test_a_preset_alone():

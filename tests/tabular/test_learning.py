@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import hurl
 from hurl.schedules import ConstantSchedule, LinearSchedule, Schedule
-from hurl.tabular.learning import q_learning, reference_heuristics, sample_complexity, samples_to_epsilon
+from hurl.tabular.learning import q_learning, reference_heuristics, sample_complexity
 from hurl.tabular.mdp import FiniteMDP, mdp_from_gymnasium
 from hurl.tabular.pessimism import sample_batch
 from hurl.tabular.reshaping import reshaped
@@ -225,7 +225,8 @@ def test_with_an_adversarial_heuristic_only_a_large_lambda_gets_there() -> None:
 def test_a_longer_chain_takes_longer() -> None:
     options = {"epsilon": 0.01, "budget": 20_000, "rng": np.random.default_rng(0), **SETTINGS}
     short, long = (
-        np.median(samples_to_epsilon(mdp, np.zeros(mdp.n_states), 1.0, **options)) for mdp in (chain(6), chain(18))
+        np.median(sample_complexity(mdp, {"zero": np.zeros(mdp.n_states)}, [1.0], **options).steps)
+        for mdp in (chain(6), chain(18))
     )
     assert 3 * short < long < np.inf
 
@@ -234,9 +235,8 @@ def test_samples_are_counted_to_the_first_evaluation_of_those_that_hold() -> Non
     mdp = chain(6, slip=0.3)
     h, hold, epsilon = random_heuristic(mdp), 3, 0.02
     options: dict[str, Any] = {"horizon": 50, "exploration": 0.5, "runs": 40}
-    steps = samples_to_epsilon(
-        mdp, h, 0.9, epsilon, budget=1500, evaluation_interval=50, hold=hold, rng=np.random.default_rng(2), **options
-    )
+    limits: dict[str, Any] = {"epsilon": epsilon, "budget": 1500, "evaluation_interval": 50, "hold": hold}
+    steps = sample_complexity(mdp, {"h": h}, [0.9], rng=np.random.default_rng(2), **limits, **options).steps[0, 0]
     run = q_learning(
         mdp, h, ConstantSchedule(0.9), steps=1500, steps_per_iteration=50, rng=np.random.default_rng(2), **options
     )

@@ -27,7 +27,6 @@ __all__ = [
     "TuningError",
     "check_grid",
     "check_stage",
-    "default_grid",
     "find_source",
     "read_grid",
     "with_values",
@@ -54,20 +53,13 @@ TRIALS = {Stage.base: 300, Stage.guidance: 120}
 
 def find_source(source: str, stage: Stage) -> str:
     """Return the preset variant or YAML file that is tuned; for the base, a preset alone means its plain algorithm."""
-    alone = {name.split("/")[0] for name in preset_names()}
-    if source not in alone:
+    configs = {name: load_config(name) for name in preset_names() if name.split("/")[0] == source}
+    if not configs:
         return source
-    names = [name for name in preset_names() if name.startswith(f"{source}/")]
-    configs = {name: load_config(name) for name in names}
     if stage is Stage.base:
-        return next((name for name, config in configs.items() if config.is_plain), names[0])
+        return next((name for name, config in configs.items() if config.is_plain), next(iter(configs)))
     guided = [name for name, config in configs.items() if config.guidance is not None]
     raise TuningError(f"{source!r} does not say which guidance to tune: name a variant, such as {' or '.join(guided)}")
-
-
-def default_grid(config: RunConfig) -> str:
-    """Return the name of the paper's grid for a configuration: that of Procgen for RLlib's algorithms."""
-    return config.algorithm.library.grid
 
 
 def read_grid(name: str, stage: Stage) -> Grid:

@@ -15,7 +15,7 @@ import numpy as np
 from hurl.experiments.config import as_text
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.tuning.grid import Scalar, Stage, TuningError, with_values
-from hurl.experiments.tuning.study import OUTCOMES, Study, TrialState, trial_seed
+from hurl.experiments.tuning.study import Study, TrialState, trial_seed
 from hurl.files import write_whole
 
 __all__ = ["Configuration", "best_values", "rank", "write_results"]
@@ -105,7 +105,7 @@ def _table(study: Study) -> str:
         seconds = sum(row.seconds for row in rows)
         values = [trial.params[key] for key in study.settings.grid]
         seed = trial_seed(study.settings.config.seed, trial.number)
-        state = OUTCOMES[trial.state] if trial.state.is_finished() else trial.state.name.lower()
+        state = "failed" if trial.state is TrialState.FAIL else trial.state.name.lower()
         score = "" if trial.value is None else trial.value
         iterations = rows[-1].iteration if rows else 0
         writer.writerow([trial.number, state, score, iterations, f"{seconds:.1f}", seed, *values])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from hurl.experiments.campaign import Campaign, plan_preparation
 from hurl.experiments.config import RunConfig
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.tasks import Task, run_tasks
+from hurl.experiments.tasks import Task
 from hurl.experiments.tuning.grid import Grid, Stage, check_grid
 from hurl.experiments.tuning.scale import Scale, Timing, plan_scale
 from hurl.experiments.tuning.study import Study, StudyConfig, setting_up
@@ -26,10 +26,6 @@ TIMING_ITERATIONS = 2
 Run = Callable[[str, Campaign, int], None]
 
 
-def _run_here(heading: str, plan: Campaign, jobs: int) -> None:
-    run_tasks(plan.tasks, jobs)
-
-
 def set_up(
     folder: Path,
     source: str,
@@ -38,17 +34,17 @@ def set_up(
     grid: Grid,
     *,
     trials: int,
-    jobs: int = 1,
-    budget: float | None = None,
-    run: Run = _run_here,
-    wait: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    jobs: int,
+    budget: float | None,
+    run: Run,
+    wait: Callable[[str], AbstractContextManager[object]],
 ) -> Study:
     """Return the study in a folder, begun where there is none.
 
     :param source: the preset variant or YAML file that it is of
     :param trials: how many there are to be; fewer where a budget is short
     :param jobs: how many will run at a time
-    :param budget: in hours
+    :param budget: in hours; None means no limit
     :param run: runs what comes before the trials: the steps that make data and heuristic, and short runs to time
     :param wait: entered with a sentence while another process sets the study up
     """

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from hurl.experiments.tuning.grid import Grid, Stage, TuningError, with_values
 from hurl.experiments.tuning.scale import STARTUP_TRIALS, Scale, Timing
 from hurl.files import lock_file, write_whole
 
-__all__ = ["OUTCOMES", "STUDY_NAME", "Outcome", "Study", "StudyConfig", "TrialState", "setting_up", "trial_seed"]
+__all__ = ["Study", "StudyConfig", "TrialState", "setting_up", "trial_seed"]
 
 TrialState = optuna.trial.TrialState
 
@@ -60,22 +59,6 @@ class StudyConfig(BaseModel):
                 f"{folder} holds another study (it differs in {', '.join(different)}): choose another --out, "
                 "or remove that folder"
             )
-
-
-class Outcome(StrEnum):
-    """What became of a trial."""
-
-    complete = "complete"
-    pruned = "pruned"
-    failed = "failed"
-    elsewhere = "elsewhere"
-
-
-OUTCOMES = {
-    TrialState.COMPLETE: Outcome.complete,
-    TrialState.PRUNED: Outcome.pruned,
-    TrialState.FAIL: Outcome.failed,
-}
 
 
 class Study:
@@ -157,6 +140,14 @@ class Study:
         trials: list[Any] = self.optuna.get_trials(deepcopy=False)
         return trials
 
+    def begin(self, number: int) -> Any:
+        """Return a trial to report to and to tell the end of, marked as running."""
+        study_id = self.storage.get_study_id_from_name(STUDY_NAME)
+        trial_id = self.storage.get_trial_id_from_study_id_trial_number(study_id, number)
+        if self.trials[number].state is TrialState.WAITING:
+            self.storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+        return optuna.Trial(self.optuna, trial_id)
+
     def run_folder(self, number: int) -> Path:
         """Return the folder of a trial's run."""
         return self.folder / "trials" / f"{number:04d}"
@@ -170,16 +161,15 @@ class Study:
         """Return a command for each of the first so many trials that is not finished; those begun before come first."""
         unfinished = [trial for trial in self.trials[:trials] if not trial.state.is_finished()]
         process = os.getpid()  # another one that helps has logs of its own
-        begun = sorted(unfinished, key=lambda trial: trial.state is TrialState.WAITING)
         return [
             Task(
                 f"trial {trial.number}",
-                ("tune-trial", str(self.folder.resolve()), str(trial.number)),
+                ("tune-trial", str(self.folder), str(trial.number)),
                 self.folder / "logs" / f"{trial.number:04d}-{process}.log",
                 cores=self.settings.config.cores,
                 gpus=self.settings.config.gpus,
             )
-            for trial in begun
+            for trial in sorted(unfinished, key=lambda trial: trial.state is TrialState.WAITING)
         ]
 
 
