@@ -8,7 +8,6 @@ import pytest
 
 from hurl.cli import main
 from hurl.heuristics import Zero
-from hurl.heuristics.storage import find_heuristic
 from tests.data.examples import VECTORS, random_episodes, write_minari
 
 FUNCTIONS = """
@@ -74,8 +73,6 @@ def test_files_have_a_place_where_none_is_given(run, tmp_path, name, folder):
     ],
 )
 def test_a_run_and_a_diagnosis_find_a_heuristic_by_the_same_rules(run, tmp_path, name, message):
-<<<<<<< HEAD
-=======
     from types import SimpleNamespace
 
     from hurl.experiments.config import RunConfig
@@ -83,20 +80,15 @@ def test_a_run_and_a_diagnosis_find_a_heuristic_by_the_same_rules(run, tmp_path,
     from hurl.experiments.trainers.base import build_guidance
     from tests.experiments.conftest import SMALL
 
->>>>>>> 767b09558eb145f6c04346532ccde065a3fb3c4b
     (tmp_path / "storing.py").write_text("from hurl.heuristics import Zero\nzero = Zero(gamma=0.8)\n")
     code, _, errors = run("diagnose", name, "--dataset test/noise-v0 --gamma 0.9")
     assert code == 2, errors
     assert message in errors
     guided = SMALL | {"gamma": 0.9, "guidance": SMALL["guidance"] | {"heuristic": name}}
     with pytest.raises(ValueError, match=re.escape(message)):
-<<<<<<< HEAD
-        find_heuristic(name, VECTORS, 0.9)
-=======
         build_guidance(
             RunConfig.model_validate(guided), SimpleNamespace(observation_space=VECTORS), RunFolder(tmp_path / "run")
         )
->>>>>>> 767b09558eb145f6c04346532ccde065a3fb3c4b
 
 
 def test_saved_heuristic_brings_its_discount(run, tmp_path):
@@ -117,7 +109,7 @@ def test_saved_heuristic_brings_its_discount(run, tmp_path):
         ("judged:frist --dataset test/noise-v0 --gamma 0.9", "did you mean 'first'"),
         ("judged:column --dataset test/noise-v0 --gamma 0.9", "returned shape (372, 1) for 372 observations"),
         ("judged:first --dataset test/other-v0 --gamma 0.9", "there is no dataset 'test/other-v0'"),
-        ("judged:first --dataset test/noise-v0 --gamma 1.5", "gamma must lie in [0, 1], got 1.5"),
+        ("judged:first --dataset test/noise-v0 --gamma 1.5", "gamma must lie in [0, 1), got 1.5"),
         ("nowhere --dataset test/noise-v0", "nor the folder of a saved heuristic"),
         ("zero --dataset test/noise-v0 --gamma 0.7", "is for gamma=0.8, but here gamma=0.7"),
     ],
