@@ -20,7 +20,7 @@ from gymnasium.spaces import Box, Discrete
 
 from hurl.data.episodes import check_dataset_id, find_dataset
 from hurl.data.rollout import CollectionError, Policy, Rollout, roll_out
-from hurl.files import lock_file, write_whole
+from hurl.files import aside, lock_file, write_whole
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -92,7 +92,7 @@ def collect(
     _check_input(policies, env, transitions, seed)
     folder = _dataset_folder(dataset_id, root)
     plan = _Plan(tuple(policies), transitions, env.num_envs, seed, dict(environment or {}))
-    parts = folder.with_name(f".{folder.name}.part")
+    parts = aside(folder)
     if not (folder / "data").exists():
         parts.mkdir(parents=True, exist_ok=True)
         with _locked(parts / "lock", dataset_id):
@@ -259,11 +259,11 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
     import minari
     from minari.dataset.minari_storage import MinariStorage
 
-    aside = parts.resolve() / "dataset"  # Minari can't add up the size of what has a relative path
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir()
+    whole = parts.resolve() / "dataset"  # Minari can't add up the size of what has a relative path
+    shutil.rmtree(whole, ignore_errors=True)
+    whole.mkdir()
     storage = MinariStorage.new(
-        aside / "data",
+        whole / "data",
         observation_space=env.observation_space,
         action_space=env.action_space,
         env_spec=env_spec,
@@ -285,10 +285,10 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
             "hurl": json.dumps(plan.describe() | {"sources": sources}),
         }
     )
-    for file in (aside / "data").iterdir():
+    for file in (whole / "data").iterdir():
         with file.open("rb") as written:
             os.fsync(written.fileno())
-    return aside
+    return whole
 
 
 def _episode_buffers(plan: _Plan, parts: Path, metadata: list[dict[str, Any]]) -> Iterator[Any]:
