@@ -53,6 +53,21 @@ def test_a_run_is_the_preset_with_paths_put_in(tmp_path):
     assert fit.arguments[fit.arguments.index("--gamma") :][:2] == ("--gamma", "0.999")
 
 
+def test_where_everything_is(tmp_path):
+    """Campaigns of earlier versions are found again: what is made for a run is named by all that determines it."""
+    plan = plan_campaign("hopper", ["hurl-mc"], [0], tmp_path)
+    assert [[str(place.relative_to(tmp_path)) for place in task.places] for task in plan.tasks] == [
+        ["shared/behaviour/hopper-sac-fc3cd748", "logs/behaviour-hopper-sac-fc3cd748.log"],
+        [
+            "shared/data/hopper-sac-fc3cd748/10000-seed-0-v0",
+            "shared/data/hopper-sac-fc3cd748/.10000-seed-0-v0.part",
+            "logs/data-hopper-sac-fc3cd748-10000-seed-0-v0.log",
+        ],
+        ["shared/heuristics/monte-carlo-seed-0-13006def", "logs/fit-monte-carlo-seed-0-13006def.log"],
+        ["hopper/hurl-mc/seed-0", "logs/hopper-hurl-mc-seed-0.log"],
+    ]
+
+
 def test_other_parameters_are_another_heuristic(tmp_path):
     usual, other = (
         plan_campaign("hopper", ["hurl-mc"], [0], tmp_path, settings).runs[0].config.guidance.heuristic
