@@ -22,7 +22,7 @@ from hurl.cli import app
 from hurl.experiments.ray_cluster import RayClusterError, _Job, _Runner, connected, run_tasks_on_ray
 from hurl.experiments.tasks import State, Task, TasksFailedError, run_tasks
 from hurl.files import aside
-from tests.experiments.conftest import SMALL, repeating, wait_until_ended
+from tests.experiments.conftest import SMALL, repeating, wait_for, wait_until_ended
 
 # Ray's components end with this; a token, which it would keep in the user's home, is of no use on loopback.
 # Nothing waits for other work on the machine, or gives up because of it.
@@ -270,7 +270,9 @@ def test_a_command_that_asks_for_no_gpu_sees_none(tmp_path, monkeypatch):
         task = Task("presets", ("presets",), tmp_path / "log", gpus=gpus)
         runner = _Runner()
         assert runner.start(_Job(task, tmp_path, tmp_path, token=tmp_path, seconds=1.0), None)
-        seen.append(psutil.Process(runner.process.pid).environ()["CUDA_VISIBLE_DEVICES"])
+        process = psutil.Process(runner.process.pid)
+        wait_for(process.environ)  # which is empty in a process that is only just there
+        seen.append(process.environ()["CUDA_VISIBLE_DEVICES"])
         assert runner.process.wait() == 0
     assert seen == ["", "0,1"]
 
