@@ -23,7 +23,8 @@ from hurl.diagnosis import Diagnosis, diagnose
 from hurl.experiments.agents import value_function_of
 from hurl.experiments.fitting import fit_heuristic
 from hurl.experiments.policies import collect_policies
-from hurl.experiments.recipes import collect_recipe, load_recipe
+from hurl.experiments.recipes import load_recipe
+from hurl.experiments.run import train
 from hurl.heuristics import load_heuristic
 from hurl.heuristics.base import StorableHeuristic
 
@@ -52,8 +53,9 @@ def main() -> None:
     work: Path = arguments.work.resolve()
     recipe = load_recipe("hopper")
     run: Path = arguments.run or work / "hopper-sac"
-    collect_recipe(recipe, run=run, root=work / "data", threads=2)
-    collect_policies([str(run)], JUDGING, transitions=2_000, seed=1, root=work / "data", threads=2)
+    train(recipe.config, run)
+    for dataset, transitions, seed in ((recipe.dataset, recipe.transitions, 0), (JUDGING, 2_000, 1)):
+        collect_policies([str(run)], dataset, transitions=transitions, seed=seed, root=work / "data", threads=2)
     behaviour, judging = (load_episodes(name, work / "data") for name in (recipe.dataset, JUDGING))
     FOLDER.mkdir(exist_ok=True)
     rows = []

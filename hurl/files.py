@@ -35,15 +35,15 @@ def aside(path: Path) -> Path:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all: aside first, then renamed."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")  # another process may be writing the same file
+    part = aside(path.with_name(f"{path.name}.{os.getpid()}"))  # another process may be writing the same file
     try:
-        with aside.open("wb") as file:
+        with part.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
+        part.replace(path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import Debug, Settings, app, console, interruptible
-from hurl.cli.progress import CampaignTable
-from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
+from hurl.cli.app import Debug, Settings, app, console
+from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
 from hurl.experiments.campaign import parse_seeds, plan_campaign
 from hurl.experiments.config import preset_names
 
@@ -34,8 +33,7 @@ def campaign(
     names = [name.split("/")[1] for name in preset_names() if name.startswith(f"{preset}/")]
     chosen = names if variants is None else [name.strip() for name in variants.split(",")]
     plan = plan_campaign(preset, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations)
-    with CampaignTable(plan) as table, interruptible():
-        run_steps(plan.tasks, table.show, jobs=at_a_time, ray=ray, root=out)
+    run_campaign(plan, jobs=at_a_time, ray=ray)
     folder = out / preset
     console.print(
         f"Done: {len(plan.runs)} runs in [bold]{folder}[/bold]; compare them with `hurl report {folder}`",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -12,8 +13,11 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from hurl.cli.app import Debug, app, console, interruptible
-from hurl.experiments.folder import Row
+from hurl.cli.steps import run_campaign
+from hurl.experiments.campaign import Campaign
+from hurl.experiments.layout import RUNS
 from hurl.experiments.process import prepare_process
+from hurl.experiments.recipes import Recipe, load_recipe
 from hurl.experiments.tasks import cores_here
 
 if TYPE_CHECKING:
@@ -60,54 +64,49 @@ def collect(
     debug: Debug = False,
 ) -> None:
     """Roll policies out into a Minari dataset; the same command carries on where a stopped one left off."""
-    settings: dict[str, Any] = {"n_envs": n_envs, "deterministic": deterministic, "seed": seed, "root": root}
-    settings |= {"threads": threads or cores_here(), "env_id": env, "every": every, "algorithm": algorithm}
-    if transitions is not None:
-        settings["transitions"] = transitions
-    bars = _CollectionBars()
+    default = 10_000
     if recipe is not None:
         if sources:
             raise ValueError(f"a recipe trains policies of its own: leave either --recipe or {sources[0]!r} out")
-        collected = _collect_recipe(recipe, run, dataset, settings, bars)
-    elif not sources:
+        made = _train_recipe(recipe, seed, run)
+        sources, dataset, default = [str(made.run)], dataset or made.dataset, made.transitions
+    if not sources:
         raise ValueError("there is no policy to roll out: name a run's folder, a .zip file, random, or a --recipe")
-    elif dataset is None:
+    if dataset is None:
         raise ValueError("the dataset has no id: give it one, such as --dataset hopper/mine-v0")
-    else:
-        collected = _collect_sources(sources, dataset, {"transitions": 10_000} | settings, bars)
-    _print_summary(collected, bars)
-
-
-def _collect_sources(
-    sources: list[str], dataset: str, settings: dict[str, Any], bars: _CollectionBars
-) -> MinariDataset:
     prepare_process(threads=1)  # small networks are no faster with more, and arithmetic repeats exactly
     from hurl.experiments.policies import collect_policies
 
-    with bars, interruptible():
-        return collect_policies(sources, dataset, report=bars.show, **settings)
-
-
-def _collect_recipe(
-    name: str, run: Path | None, dataset: str | None, settings: dict[str, Any], bars: _CollectionBars
-) -> MinariDataset:
-    from hurl.experiments.recipes import collect_recipe, load_recipe
-
-    recipe = load_recipe(name, settings["seed"])
-    prepare_process(recipe.config.threads)
-    with bars, interruptible():
-        return collect_recipe(
-            recipe,
-            run=run,
-            dataset_id=dataset,
-            report_training=lambda row: bars.show_training(row, recipe.config.iterations),
+    with _CollectionBars() as bars, interruptible():
+        collected = collect_policies(
+            sources,
+            dataset,
+            transitions=default if transitions is None else transitions,
+            n_envs=n_envs,
+            env_id=env,
+            every=every,
+            algorithm=algorithm,
+            deterministic=deterministic,
+            seed=seed,
+            root=root,
+            threads=threads or cores_here(),
             report=bars.show,
-            **settings,
         )
+    _print_summary(collected, bars)
+
+
+def _train_recipe(name: str, seed: int, run: Path | None) -> Recipe:
+    """Train what a recipe takes its policies from, in a folder of one's own or the recipe's."""
+    recipe = load_recipe(name, seed)
+    recipe = recipe if run is None else replace(recipe, run=run)
+    plan = Campaign(RUNS)
+    plan.add_behaviour(recipe)
+    run_campaign(plan, jobs=1)
+    return recipe
 
 
 class _CollectionBars:
-    """Progress bars of training and collecting; plain lines where the output is not a terminal."""
+    """A progress bar of collecting; plain lines where the output is not a terminal."""
 
     def __init__(self) -> None:
         self.bars = Bars(
@@ -119,7 +118,6 @@ class _CollectionBars:
             console=console,
             disable=not console.is_terminal,
         )
-        self.training = self.bars.add_task("iteration", total=None, visible=False, note="")
         self.collecting = self.bars.add_task("transition", total=None, visible=False, note="")
         self.transitions, self.began, self.seconds = 0, perf_counter(), 0.0
 
@@ -129,13 +127,6 @@ class _CollectionBars:
 
     def __exit__(self, *error: object) -> None:
         self.bars.stop()
-
-    def show_training(self, row: Row, iterations: int) -> None:
-        """Show an iteration of the run that policies are taken from."""
-        note = f"return {row.return_mean:.1f}"
-        self.bars.update(self.training, total=iterations, completed=row.iteration, visible=True, note=note)
-        if not console.is_terminal:
-            print(f"iteration {row.iteration}/{iterations}  {note}", flush=True)
 
     def show(self, progress: Progress) -> None:
         """Show how far collecting is."""

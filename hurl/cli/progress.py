@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Self
 
 from rich.live import Live
@@ -94,9 +95,8 @@ class CampaignTable(LiveTable):
     def __init__(self, plan: Campaign) -> None:
         super().__init__()
         self.plan = plan
-        self.runs = {run.task: run for run in plan.runs}
         self.states: dict[str, State] = {}
-        self.cells: dict[str, tuple[float, list[str]]] = {}
+        self.cells: dict[Path, tuple[float, list[str]]] = {}
 
     def show(self, states: dict[str, State]) -> None:
         """Show how far each step is."""
@@ -117,7 +117,7 @@ class CampaignTable(LiveTable):
         if len(tasks) > MANY:
             tasks = tuple(task for task in tasks if states[task.name] in (State.running, State.failed))
         for task in tasks:
-            run = self.runs.get(task.name)
+            run = self.plan.trained.get(task.name)
             table.add_row(task.name, states[task.name].value, *(self._progress(run) if run is not None else [""] * 4))
         return table
 
@@ -125,9 +125,9 @@ class CampaignTable(LiveTable):
         """Return iteration, return, λ and time left of a run, read again where its metrics have changed."""
         file = RunFolder(run.folder).metrics_file
         changed = file.stat().st_mtime if file.exists() else 0.0
-        if self.cells.get(run.task, (-1.0, []))[0] != changed:
-            self.cells[run.task] = changed, _describe(run)
-        return self.cells[run.task][1]
+        if self.cells.get(run.folder, (-1.0, []))[0] != changed:
+            self.cells[run.folder] = changed, _describe(run)
+        return self.cells[run.folder][1]
 
 
 def _describe(run: CampaignRun) -> list[str]:

@@ -9,12 +9,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Debug, Settings, app, console, interruptible
+from hurl.cli.app import Debug, Settings, app, console
 from hurl.cli.chain import chain
-from hurl.cli.progress import CampaignTable
 from hurl.cli.report import report_on
-from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
-from hurl.experiments.campaign import Campaign, parse_seeds
+from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
+from hurl.experiments.campaign import parse_seeds
 from hurl.experiments.process import prepare_process
 from hurl.experiments.reproduce import Cost, Reproduction, plan_reproduction
 from hurl.experiments.tasks import TasksFailedError
@@ -64,16 +63,13 @@ def reproduce(
         steps=steps,
         settings=settings or [],
     )
-    trials = Campaign(tuple(dict.fromkeys(trial.task for trial in plan.trials.values())), ())
     console.print("How fast it goes:")
-    with CampaignTable(trials) as table, interruptible():
-        run_steps(trials.tasks, table.show, jobs=at_a_time, ray=ray, root=folder)
-    _print_costs(plan.costs(), at_a_time if ray is None else None)
+    run_campaign(plan.trials, jobs=at_a_time, ray=ray)
+    _print_costs(plan.costs(plan.speeds()), at_a_time if ray is None else None)
     if dry_run:
         return
     try:
-        with CampaignTable(plan.campaign) as table, interruptible():
-            run_steps(plan.campaign.tasks, table.show, jobs=at_a_time, ray=ray, root=folder)
+        run_campaign(plan.campaign, jobs=at_a_time, ray=ray)
     except TasksFailedError:
         from hurl.reports import ReportError
 

@@ -9,13 +9,14 @@ import typer
 from rich.table import Table
 
 from hurl.cli.app import Debug, Settings, app, console, interruptible
-from hurl.cli.progress import CampaignTable, RunProgress
+from hurl.cli.progress import RunProgress
 from hurl.cli.report import report_on
-from hurl.experiments.campaign import plan_campaign, plan_preparation
+from hurl.cli.steps import run_campaign
+from hurl.experiments.campaign import Campaign, plan_campaign
 from hurl.experiments.config import load_config
 from hurl.experiments.folder import RunFolder
+from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.experiments.process import prepare_process
-from hurl.experiments.tasks import run_tasks
 from hurl.names import is_yaml, look_beside
 
 
@@ -35,17 +36,16 @@ def train(
     if is_yaml(source):
         name = Path(source).stem
         look_beside(source)
-    folder = out or Path("runs") / name / f"seed-{config.seed}"
+    folder = out or CampaignFolder(RUNS).run(name, config.seed)
     if config.data is not None and config.needs_data:
-        data = config.data
-        plan, config = plan_preparation(config, Path("runs"))
+        plan, data = Campaign(RUNS), config.data
+        config, _ = plan.prepare(config)
         console.print(
             f"First what the run is made from: {data.transitions:,} transitions of each of {data.policies} policies, "
             f"of a run of {data.train} with {data.iterations} iterations",
             soft_wrap=True,
         )
-        with CampaignTable(plan) as steps, interruptible():
-            run_tasks(plan.tasks, 1, steps.show)
+        run_campaign(plan, jobs=1)
     prepare_process(config.threads)
     from hurl.experiments.run import train as run
 
@@ -100,12 +100,12 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder of the demonstration.")] = Path("runs/demo"),
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each algorithm.")] = 3,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, a core or more each.")] = 2,
+    settings: Settings = None,
     debug: Debug = False,
 ) -> None:
     """Train SAC, SAC with PBRS and HuRL on Sparse-Reacher, and compare them in pictures and a table."""
-    plan = plan_campaign("demo", ["sac", "pbrs", "hurl"], range(seeds), out)
-    with CampaignTable(plan) as steps, interruptible():
-        run_tasks(plan.tasks, jobs, steps.show)
+    plan = plan_campaign("demo", ["sac", "pbrs", "hurl"], range(seeds), out, settings or [])
+    run_campaign(plan, jobs=jobs)
     from hurl.reports import collect_runs
 
     report_on(collect_runs([run.folder for run in plan.runs]), out / "report")

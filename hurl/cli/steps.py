@@ -1,4 +1,4 @@
-"""Where steps are run: side by side on this machine, or on a Ray cluster."""
+"""How steps are run: side by side on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import console
+from hurl.cli.app import console, interruptible
+from hurl.cli.progress import CampaignTable
+from hurl.experiments.campaign import Campaign
 from hurl.experiments.ray_cluster import run_tasks_on_ray
 from hurl.experiments.tasks import State, Task, cores_here, run_tasks
 
-__all__ = ["Jobs", "Ray", "count_jobs", "run_steps"]
+__all__ = ["Jobs", "Ray", "count_jobs", "run_campaign", "run_steps"]
 
 Jobs = Annotated[int | None, typer.Option(min=1, help="Steps at a time, a core or more each (2 by default).")]
 Ray = Annotated[
@@ -47,3 +49,9 @@ def run_steps(
     else:
         console.print(f"Connecting to Ray ({ray})", soft_wrap=True)
         run_tasks_on_ray(tasks, ray, root, watch, shared=shared)
+
+
+def run_campaign(campaign: Campaign, *, jobs: int, ray: str | None = None, shared: bool = False) -> None:
+    """Run the steps of a campaign, with a table of how far they are."""
+    with CampaignTable(campaign) as table, interruptible():
+        run_steps(campaign.tasks, table.show, jobs=jobs, ray=ray, root=campaign.folder.path, shared=shared)

@@ -11,8 +11,8 @@ import typer
 from rich.table import Table
 
 from hurl.cli.app import Debug, Settings, app, console, interruptible
-from hurl.cli.progress import CampaignTable, LiveTable
-from hurl.cli.steps import Jobs, Ray, count_jobs, run_steps
+from hurl.cli.progress import LiveTable
+from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign, run_steps
 from hurl.experiments.campaign import Campaign
 from hurl.experiments.config import RunConfig, as_text, load_config
 from hurl.experiments.folder import RunFolder, RunFolderError
@@ -96,7 +96,7 @@ def tune(
             trials=wanted,
             jobs=at_a_time,
             budget=budget,
-            run=_runner(folder, ray),
+            run=_runner(ray),
             wait=console.status,
         )
         number = study.settings.scale.trials if budget is not None else wanted
@@ -126,13 +126,12 @@ def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> 
     return with_values(config, best.values)
 
 
-def _runner(folder: Path, ray: str | None) -> Callable[[str, Campaign, int], None]:
+def _runner(ray: str | None) -> Callable[[str, Campaign, int], None]:
     """Return what runs the steps before the trials, here or on a cluster, with a table."""
 
     def run(heading: str, plan: Campaign, jobs: int) -> None:
         console.print(heading)
-        with CampaignTable(plan) as table:
-            run_steps(plan.tasks, table.show, jobs=jobs, ray=ray, root=folder, shared=True)
+        run_campaign(plan, jobs=jobs, ray=ray, shared=True)
 
     return run
 

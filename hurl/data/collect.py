@@ -253,11 +253,11 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
     import minari
     from minari.dataset.minari_storage import MinariStorage
 
-    folder = parts.resolve() / "dataset"  # Minari can't add up the size of what has a relative path
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    whole = parts.resolve() / "dataset"  # Minari can't add up the size of what has a relative path
+    shutil.rmtree(whole, ignore_errors=True)
+    whole.mkdir()
     storage = MinariStorage.new(
-        folder / "data",
+        whole / "data",
         observation_space=env.observation_space,
         action_space=env.action_space,
         env_spec=env_spec,
@@ -279,10 +279,10 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
             "hurl": json.dumps(plan.describe() | {"sources": sources}),
         }
     )
-    for file in (folder / "data").iterdir():
+    for file in (whole / "data").iterdir():
         with file.open("rb") as written:
             os.fsync(written.fileno())
-    return folder
+    return whole
 
 
 def _episode_buffers(plan: _Plan, parts: Path, metadata: list[dict[str, Any]]) -> Iterator[Any]:

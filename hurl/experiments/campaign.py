@@ -1,73 +1,139 @@
 """A campaign: several variants of a preset with several seeds, and what must be made before them, each once.
 
 Every step is a command of hurl that does nothing where it was done before and carries on where it was stopped, so a
-campaign is a list of commands and what each of them needs. In the folder of a campaign,
-
-    PRESET/VARIANT/seed-0     the runs
-    shared/behaviour/         the runs whose checkpoints are rolled out
-    shared/data/              Minari datasets, one for each seed, or one for all where the preset says so
-    shared/heuristics/        heuristics fitted to them
-    configs/, logs/           the configuration of each run as it was last asked for, the output of each step
+campaign is a list of commands, what each of them reads and what it makes. `CampaignFolder` says where all of it is.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import (
-    ConfigurationError,
-    DataConfig,
-    FitConfig,
-    RunConfig,
-    as_overrides,
-    load_config,
-    preset_names,
-)
+from hurl.experiments.config import ConfigurationError, FitConfig, RunConfig, as_overrides, load_config, preset_names
 from hurl.experiments.folder import RunFolder
+from hurl.experiments.layout import CampaignFolder
+from hurl.experiments.recipes import Recipe, recipe_of
 from hurl.experiments.tasks import Task
+from hurl.files import aside
 from hurl.names import nearest
 
-__all__ = [
-    "Campaign",
-    "CampaignRun",
-    "check_settings",
-    "data_of",
-    "parse_seeds",
-    "plan_campaign",
-    "plan_preparation",
-    "plan_runs",
-    "settings_with_a_place",
-    "training_task",
-]
+__all__ = ["Campaign", "CampaignRun", "check_settings", "parse_seeds", "plan_campaign", "settings_with_a_place"]
 
 MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True)
 class CampaignRun:
-    """One run of a campaign.
+    """A run that a step trains.
 
-    :param task: the name of its task
     :param config: with the paths of what was made for it
     """
 
-    task: str
     config: RunConfig
     folder: Path
 
 
-@dataclass(frozen=True)
 class Campaign:
-    """The steps, each after those that it needs, and the runs among them."""
+    """Steps, each after those that make what it reads; one that several runs share is there once.
 
-    tasks: tuple[Task, ...]
-    runs: tuple[CampaignRun, ...]
+    :param out: the folder of the campaign
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.folder = CampaignFolder(out.resolve())
+        self.runs: list[CampaignRun] = []
+        self.trained: dict[str, CampaignRun] = {}  # by step: the runs, and those that they are made from
+        self._tasks: dict[str, Task] = {}
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The steps."""
+        return tuple(self._tasks.values())
+
+    def add_run(self, name: str, config: RunConfig) -> None:
+        """Add a run, and before it what it is made from.
+
+        :param name: what it is kept under, such as `hopper/sac`
+        """
+        config, inputs = self.prepare(config)
+        folder = self.folder.run(name, config.seed)
+        self.runs.append(self.add_training(f"{name}/{folder.name}", config, folder, inputs))
+
+    def prepare(self, config: RunConfig) -> tuple[RunConfig, tuple[Path, ...]]:
+        """Add what a run is made from; return its configuration with the paths of that, and those that it reads."""
+        if config.data is None or not config.needs_data:
+            return config.model_copy(update={"data": None}), ()
+        values: dict[str, Any] = config.model_dump(mode="json") | {"data": None}
+        recipe = recipe_of(config, config.data, self.folder)
+        data = self._add_data(recipe)
+        inputs = []
+        if config.warm_start is not None and config.warm_start.dataset is None:
+            values["warm_start"] |= {"dataset": recipe.dataset, "root": str(self.folder.data)}
+            inputs.append(data)
+        fit = config.heuristic_to_fit
+        if fit is not None:
+            heuristic = self._add_heuristic(recipe, data, fit, config.gamma)
+            values["guidance"]["heuristic"] = str(heuristic)
+            inputs.append(heuristic)
+        elif config.iterations == 0:
+            values["guidance"] = None
+        return RunConfig.model_validate(values), tuple(inputs)
+
+    def add_behaviour(self, recipe: Recipe) -> None:
+        """Add the run that data is collected from."""
+        self.add_training(f"behaviour {recipe.name}", recipe.config, recipe.run)
+
+    def add_training(self, step: str, config: RunConfig, folder: Path, inputs: Sequence[Path] = ()) -> CampaignRun:
+        """Add a step that trains a run; return the run.
+
+        :param folder: the run's
+        :param inputs: what other steps make for it
+        """
+        if step not in self.trained:
+            file = self.folder.config(step)
+            self._add(
+                step,
+                ("train", str(file), "--out", str(folder)),
+                (file, *inputs),
+                (folder,),
+                cores=config.cores,
+                gpus=config.gpus,
+                files=((file, config.to_yaml()),),
+                finished=RunFolder(folder).is_finished(config),
+            )
+            self.trained[step] = CampaignRun(config, folder)
+        return self.trained[step]
+
+    def _add_data(self, recipe: Recipe) -> Path:
+        """Add the run that data is collected from, and the collection; return the dataset's folder."""
+        self.add_behaviour(recipe)
+        data = self.folder.data / recipe.dataset
+        options = ("--dataset", recipe.dataset, "--root", str(self.folder.data), "--seed", str(recipe.seed))
+        arguments = ("collect", str(recipe.run), *options, "--threads", "1", "--transitions", str(recipe.transitions))
+        # the part of an unfinished collection that is there goes with it to where it is carried on
+        self._add(f"data {recipe.dataset}", arguments, (recipe.run,), (data, aside(data)), finished=data.exists())
+        return data
+
+    def _add_heuristic(self, recipe: Recipe, data: Path, fit: FitConfig, gamma: float) -> Path:
+        """Add the fitting of a heuristic; return its folder."""
+        from hurl.experiments.fitting import check_fit  # heavy, and only for this
+
+        check_fit(fit.kind, fit.parameters)
+        folder = self.folder.heuristic(recipe.dataset, fit, gamma, recipe.seed)
+        options = ["--dataset", recipe.dataset, "--root", str(self.folder.data), "--gamma", str(gamma)]
+        for setting in as_overrides({"seed": recipe.seed} | fit.parameters):
+            options += ["--set", setting]
+        arguments = ("fit", fit.kind, *options, "--threads", "1", "--out", str(folder))
+        self._add(f"fit {folder.name}", arguments, (data,), (folder,), finished=folder.exists())
+        return folder
+
+    def _add(
+        self, step: str, arguments: tuple[str, ...], inputs: tuple[Path, ...], outputs: tuple[Path, ...], **more: Any
+    ) -> None:
+        self._tasks.setdefault(step, Task(step, arguments, self.folder.log(step), inputs, outputs, **more))
 
 
 def plan_campaign(
@@ -88,34 +154,16 @@ def plan_campaign(
     :param iterations: of the runs that train; None means the preset's
     """
     _check_variants(preset, variants)
-    chosen = {variant: settings_with_a_place(load_config(f"{preset}/{variant}"), settings) for variant in variants}
-    check_settings(settings, chosen.values())
-    planner = _Planner(out.resolve())
+    presets = {name: load_config(name) for name in (f"{preset}/{variant}" for variant in variants)}
+    check_settings(settings, presets.values())
+    campaign = Campaign(out)
     for seed in seeds:
-        for variant in variants:
-            config = load_config(f"{preset}/{variant}", [*chosen[variant], f"seed={seed}"])
+        for name in presets:
+            config = load_config(name, [*settings_with_a_place(presets[name], settings), f"seed={seed}"])
             if iterations is not None and config.iterations > 0:
                 config = config.model_copy(update={"iterations": iterations})
-            planner.add_run(preset, variant, config)
-    return planner.plan
-
-
-def plan_runs(runs: Iterable[tuple[str, str, RunConfig]], out: Path) -> Campaign:
-    """Return the steps of runs of several presets, what they share once: preset, variant and configuration of each."""
-    planner = _Planner(out.resolve())
-    for preset, variant, config in runs:
-        planner.add_run(preset, variant, config)
-    return planner.plan
-
-
-def plan_preparation(config: RunConfig, out: Path) -> tuple[Campaign, RunConfig]:
-    """Return the steps that must come before a single run, and its configuration with the paths of what they make.
-
-    :param out: the folder whose `shared` they are kept in
-    """
-    planner = _Planner(out.resolve())
-    config, _ = planner.prepare(config)
-    return planner.plan, config
+            campaign.add_run(name, config)
+    return campaign
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -131,138 +179,6 @@ def parse_seeds(text: str) -> list[int]:
     if len(set(seeds)) != len(seeds):
         raise ConfigurationError(f"{text!r} names a seed twice")
     return seeds
-
-
-class _Planner:
-    """Collects steps; one that several runs share is there once."""
-
-    def __init__(self, out: Path) -> None:
-        self.out = out
-        self.shared = out / "shared"
-        self.tasks: dict[str, Task] = {}
-        self.runs: list[CampaignRun] = []
-
-    @property
-    def plan(self) -> Campaign:
-        """What was added."""
-        return Campaign(tuple(self.tasks.values()), tuple(self.runs))
-
-    def add_run(self, preset: str, variant: str, config: RunConfig) -> None:
-        """Add a run, and before it what it is made from."""
-        name = f"{preset}/{variant}/seed-{config.seed}"
-        config, needs = self.prepare(config)
-        task = training_task(name, config, self.out, self.out / name, needs)
-        self.tasks.setdefault(name, task)
-        self.runs.append(CampaignRun(name, config, self.out / name))
-
-    def prepare(self, config: RunConfig) -> tuple[RunConfig, list[str]]:
-        """Return the configuration with the paths of what it is made from, and the steps that make these."""
-        if config.data is None or not config.needs_data:
-            return config.model_copy(update={"data": None}), []
-        values: dict[str, Any] = config.model_dump(mode="json")
-        values["data"] = None
-        data = data_of(config, config.data)
-        dataset, step = self._add_data(data)
-        needs = []
-        if config.warm_start is not None and config.warm_start.dataset is None:
-            values["warm_start"] |= {"dataset": dataset, "root": str(self.shared / "data")}
-            needs.append(step)
-        fit = config.heuristic_to_fit
-        if fit is not None:
-            folder, step = self._add_heuristic(dataset, fit, config.gamma, data.seed)
-            values["guidance"]["heuristic"] = str(folder)
-            needs.append(step)
-        elif config.iterations == 0:
-            values["guidance"] = None
-        return RunConfig.model_validate(values), needs
-
-    def _add_data(self, data: DataConfig) -> tuple[str, str]:
-        """Add the run that data is collected from, and the collection; return its id and the step."""
-        name = f"{data.train.replace('/', '-')}-{_digest(data.run.model_dump(mode='json'))}"
-        behaviour = self.shared / "behaviour" / name
-        settings = _as_options({"iterations": data.iterations} | data.settings)
-        arguments = ["train", data.train, *settings, "--out", str(behaviour)]
-        run = data.run
-        finished = RunFolder(behaviour).is_finished(run)
-        train = self._add(
-            f"behaviour {name}", arguments, [], folder=behaviour, cores=run.cores, gpus=run.gpus, finished=finished
-        )
-        dataset = f"{name}/{data.transitions}-seed-{data.seed}-v0"
-        arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--seed", str(data.seed)]
-        arguments += ["--threads", "1"]
-        step = self._add(
-            f"data {dataset}",
-            ["collect", str(behaviour), *arguments, "--transitions", str(data.transitions)],
-            [train],
-            product=self.shared / "data" / dataset,
-        )
-        return dataset, step
-
-    def _add_heuristic(self, dataset: str, fit: FitConfig, gamma: float, seed: int | None) -> tuple[Path, str]:
-        """Add the fitting of a heuristic; return its folder, named by all that determines it, and the step."""
-        from hurl.experiments.fitting import check_fit  # heavy, and only for this
-
-        check_fit(fit.kind, fit.parameters)
-        key = _digest(dataset, fit.kind, fit.parameters, gamma)
-        folder = self.shared / "heuristics" / f"{fit.kind}-seed-{seed}-{key}"
-        settings = _as_options({"seed": seed} | fit.parameters)
-        arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--gamma", str(gamma)]
-        step = self._add(
-            f"fit {folder.name}",
-            ["fit", fit.kind, *arguments, *settings, "--threads", "1", "--out", str(folder)],
-            [f"data {dataset}"],
-            product=folder,
-        )
-        return folder, step
-
-    def _add(self, name: str, arguments: list[str], needs: list[str], **more: Any) -> str:
-        log = self.out / "logs" / f"{_file_name(name)}.log"
-        self.tasks.setdefault(name, Task(name, tuple(arguments), log, tuple(needs), **more))
-        return name
-
-
-def training_task(name: str, config: RunConfig, out: Path, folder: Path, needs: Sequence[str] = ()) -> Task:
-    """Return the step that trains a run.
-
-    :param out: where its configuration and its log are kept
-    :param folder: the run's
-    """
-    file = out / "configs" / f"{_file_name(name)}.yaml"
-    return Task(
-        name,
-        ("train", str(file), "--out", str(folder)),
-        out / "logs" / f"{_file_name(name)}.log",
-        tuple(needs),
-        folder=folder,
-        cores=config.cores,
-        gpus=config.gpus,
-        files=((file, config.to_yaml()),),
-        finished=RunFolder(folder).is_finished(config),
-    )
-
-
-def _file_name(name: str) -> str:
-    return name.replace("/", "-").replace(" ", "-")
-
-
-def data_of(config: RunConfig, data: DataConfig) -> DataConfig:
-    """Return how data is made for a run: where it acts, and with its seed unless the data has one of its own."""
-    environment = load_config(data.train).environment
-    changed = {
-        f"environment.{key}": getattr(config.environment, key)
-        for key in ("id", "backend", "options")
-        if getattr(config.environment, key) != getattr(environment, key)
-    }
-    seed = config.seed if data.seed is None else data.seed
-    return data.model_copy(update={"settings": changed | data.settings, "seed": seed})
-
-
-def _digest(*values: Any) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
-
-
-def _as_options(settings: dict[str, Any]) -> list[str]:
-    return [part for setting in as_overrides(settings) for part in ("--set", setting)]
 
 
 def _check_variants(preset: str, variants: Sequence[str]) -> None:
@@ -296,12 +212,9 @@ def _parent(values: Any, setting: str) -> Any:
     return values
 
 
-def check_settings(settings: Sequence[str], chosen: Iterable[Sequence[str]]) -> None:
-    """Refuse a setting that no run has a place for.
-
-    :param chosen: the settings that each run has a place for
-    """
-    used = {setting for one in chosen for setting in one}
+def check_settings(settings: Sequence[str], configs: Iterable[RunConfig]) -> None:
+    """Refuse a setting that none of some runs has a place for."""
+    used = {setting for config in configs for setting in settings_with_a_place(config, settings)}
     for setting in settings:
         key = setting.partition("=")[0]
         if key == "seed":

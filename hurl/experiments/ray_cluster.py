@@ -120,21 +120,16 @@ def _no_answer(address: str, reason: str) -> RayClusterError:
 class _Job:
     """What a node must know of a task.
 
-    :param places: what the command writes: files, or folders with all that is in them
     :param directory: where the driver is, and the user's own modules with it
     :param token: a file that the driver left in the folder of the campaign
     :param seconds: from one report to the next
-    :param gpus: how many the command may use
     """
 
-    arguments: tuple[str, ...]
-    log: Path
-    places: tuple[Path, ...]
+    task: Task
     root: Path
     directory: Path
     token: Path
     seconds: float
-    gpus: float
 
 
 @dataclass(frozen=True)
@@ -163,11 +158,11 @@ class _Runner:
             return False
         if not shared:
             _receive(job.root, parcels or [])
-        known = list_files(job.root, job.places)
+        known = list_files(job.root, job.task.places)
         directory = job.directory if job.directory.is_dir() else None
         # to a command that asked for no GPU, Ray leaves all of them to see
-        hidden = {} if job.gpus else {"CUDA_VISIBLE_DEVICES": ""}
-        self.process = start_command(job.arguments, job.log, directory, **hidden)
+        hidden = {} if job.task.gpus else {"CUDA_VISIBLE_DEVICES": ""}
+        self.process = start_command(job.task.arguments, job.task.log, directory, **hidden)
         self.reports = self._report(job, shared, known)
         return True
 
@@ -211,13 +206,13 @@ def _send_changes(job: _Job, sent: dict[str, Version]) -> Generator[Report, None
     another time.
     """
     for _ in range(5):
-        files = list_files(job.root, job.places)
+        files = list_files(job.root, job.task.places)
         if files == sent:
             break
         with TemporaryFile() as parcel:
             with suppress(FileNotFoundError):
                 pack(job.root, [name for name, version in files.items() if sent.get(name) != version], parcel)
-            if files == list_files(job.root, job.places):
+            if files == list_files(job.root, job.task.places):
                 yield from read_chunks(parcel)
                 yield list(files)
                 return files
@@ -253,7 +248,7 @@ class _Dispatcher:
         self.token = root / f".ray-{uuid.uuid4().hex}"
         self.sending = False  # until a node is met that does not share the folder
         self.begun = False
-        self.products: dict[str, _Parcel] = {}
+        self.packed: dict[Path, _Parcel] = {}  # what tasks read
 
     def run(self, watch: Callable[[dict[str, State]], None]) -> None:
         """Run all tasks."""
@@ -304,9 +299,7 @@ class _Dispatcher:
 
     def _start(self, flight: _Flight) -> None:
         task = flight.task
-        job = _Job(
-            task.arguments, task.log, _places(task), self.root, Path.cwd(), self.token, REPORT_SECONDS, task.gpus
-        )
+        job = _Job(task, self.root, Path.cwd(), self.token, REPORT_SECONDS)
         reference = flight.runner.start.remote(job, self._parcels(task) if self.sending else None)
         self.flights[reference] = flight
 
@@ -345,13 +338,13 @@ class _Dispatcher:
         if isinstance(report, int):
             self.states[flight.task.name] = State.done if report == 0 else State.failed
             self.ray.kill(flight.runner)
-            self._forget_products()
+            self._forget_packed()
             return
         if isinstance(report, bytes):
             flight.inbox.write(report)
         elif report is not None:
             unpack(flight.inbox, self.root)
-            remove_others(self.root, _places(flight.task), report)
+            remove_others(self.root, flight.task.places, report)
             flight.inbox.seek(0)
             flight.inbox.truncate()
         self._ask(flight)
@@ -375,22 +368,17 @@ class _Dispatcher:
             log.write(f"{reason}\n")
 
     def _parcels(self, task: Task) -> list[_Parcel]:
-        """Pack the results of the tasks that it needs, its configuration, and what there is of its own."""
-        parcels = [self._product(need) for need in self.tasks if need.name in task.needs]
-        inputs = [Path(argument) for argument in task.arguments if argument.startswith(f"{self.root}{os.sep}")]
-        return [*parcels, self._pack(tuple(path for path in inputs if path.is_file())), self._pack(_places(task))]
+        """Pack what it reads, once for all tasks that do, and what there is of what it makes."""
+        for path in task.inputs:
+            if path not in self.packed:
+                self.packed[path] = self._pack((path,))
+        return [*(self.packed[path] for path in task.inputs), self._pack(task.places)]
 
-    def _product(self, task: Task) -> _Parcel:
-        """Pack the result of a task that is done, once for all that need it."""
-        if task.name not in self.products:
-            self.products[task.name] = self._pack(_places(task))
-        return self.products[task.name]
-
-    def _forget_products(self) -> None:
-        """Let Ray's object store drop what no task that is still to be done needs."""
+    def _forget_packed(self) -> None:
+        """Let Ray's object store drop what no task that is still to be done reads."""
         left = [task for task in self.tasks if self.states[task.name] in (State.waiting, State.running)]
-        needed = {name for task in left for name in task.needs}
-        self.products = {name: parcel for name, parcel in self.products.items() if name in needed}
+        needed = {path for task in left for path in task.inputs}
+        self.packed = {path: parcel for path, parcel in self.packed.items() if path in needed}
 
     def _pack(self, places: tuple[Path, ...]) -> _Parcel:
         names = list(list_files(self.root, places))
@@ -409,9 +397,3 @@ def _describe(error: Exception) -> str:
 
 def _first_line(error: object) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _places(task: Task) -> tuple[Path, ...]:
-    """Return where a task writes: its result, the folder beside it where an unfinished one is kept, its log."""
-    results = [result for result in (task.folder, task.product) if result is not None]
-    return (*(place for result in results for place in (result, result.with_name(f".{result.name}.part"))), task.log)

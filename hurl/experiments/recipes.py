@@ -1,40 +1,40 @@
-"""The paper's behaviour data: an algorithm is trained, and the policies that it had on its way are rolled out."""
+"""Behaviour data: an algorithm is trained, and the policies that it had on its way are rolled out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hurl.experiments.config import ConfigurationError, DataConfig, RunConfig, load_config, preset_names
-from hurl.experiments.folder import Row
+from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.names import nearest
 
-if TYPE_CHECKING:
-    from minari import MinariDataset
-
-__all__ = ["Recipe", "collect_recipe", "load_recipe"]
+__all__ = ["Recipe", "load_recipe", "recipe_of"]
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How a dataset is made.
 
-    :param config: of the run whose checkpoints are the policies
-    :param run: the folder of that run, by default
+    :param name: of the run whose checkpoints are the policies: its preset, and a digest of its configuration
+    :param config: of that run
+    :param run: its folder
+    :param dataset: the id
     :param transitions: of each policy
-    :param dataset: its id, by default
+    :param seed: of the rollouts
     """
 
+    name: str
     config: RunConfig
     run: Path
-    transitions: int
     dataset: str
+    transitions: int
+    seed: int
 
 
 def load_recipe(name: str, seed: int = 0) -> Recipe:
-    """Return how the data of a preset is made, with a seed for its run."""
+    """Return how the data of a preset is made by itself: its run has the seed of the rollouts."""
     recipes: dict[str, DataConfig] = {}
     for variant in preset_names():
         data = load_config(variant).data
@@ -43,30 +43,22 @@ def load_recipe(name: str, seed: int = 0) -> Recipe:
     if name not in recipes:
         hint = nearest(name, recipes) or f"; there are {', '.join(recipes)}"
         raise ConfigurationError(f"there is no recipe {name!r}{hint}")
-    recipe = recipes[name]
-    seeded = recipe.model_copy(update={"settings": {"seed": seed} | recipe.settings})
-    run = Path("runs") / "recipes" / name / f"seed-{seed}"
-    return Recipe(seeded.run, run, recipe.transitions, f"{name}/behaviour-v0")
+    data, folder = recipes[name], CampaignFolder(RUNS)
+    config = _config(data, {"seed": seed})
+    run, dataset = folder.recipe(name, seed), f"{name}/behaviour-v0"
+    return Recipe(folder.behaviour(data.train, config).name, config, run, dataset, data.transitions, seed)
 
 
-def collect_recipe(
-    recipe: Recipe,
-    *,
-    run: Path | None = None,
-    dataset_id: str | None = None,
-    report_training: Callable[[Row], None] = lambda row: None,
-    **settings: Any,
-) -> MinariDataset:
-    """Train what a recipe asks for, and collect from its checkpoints; both go on where they were stopped.
+def recipe_of(config: RunConfig, data: DataConfig, folder: CampaignFolder) -> Recipe:
+    """Return how data is made for a run: where it acts, and with its seed unless the data has one of its own."""
+    preset = load_config(data.train).environment
+    ours = {key: getattr(config.environment, key) for key in ("id", "backend", "options")}
+    behaviour = _config(data, {f"environment.{key}": ours[key] for key in ours if ours[key] != getattr(preset, key)})
+    run = folder.behaviour(data.train, behaviour)
+    seed = config.seed if data.seed is None else data.seed
+    return Recipe(run.name, behaviour, run, folder.dataset(run, data.transitions, seed), data.transitions, seed)
 
-    :param run: the folder of the run; None means the recipe's
-    :param dataset_id: None means the recipe's
-    :param report_training: called with the metrics of each iteration
-    :param settings: further arguments of `collect_policies`
-    """
-    from hurl.experiments.policies import collect_policies
-    from hurl.experiments.run import train
 
-    run = run or recipe.run
-    train(recipe.config, run, report_training)
-    return collect_policies([str(run)], dataset_id or recipe.dataset, **{"transitions": recipe.transitions, **settings})
+def _config(data: DataConfig, settings: dict[str, Any]) -> RunConfig:
+    """Return the run that data is collected from; what the data itself sets wins over the settings."""
+    return data.model_copy(update={"settings": settings | data.settings}).run

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from math import ceil
@@ -12,37 +11,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hurl.experiments.campaign import (
-    Campaign,
-    check_settings,
-    data_of,
-    plan_runs,
-    settings_with_a_place,
-    training_task,
-)
-from hurl.experiments.config import (
-    ConfigurationError,
-    DataConfig,
-    RunConfig,
-    apply_settings,
-    load_config,
-    parse_yaml,
-    validate,
-)
+from hurl.experiments.campaign import Campaign, CampaignRun, check_settings, settings_with_a_place
+from hurl.experiments.config import ConfigurationError, RunConfig, apply_settings, load_config, parse_yaml, validate
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.tasks import Task
+from hurl.experiments.layout import CampaignFolder
+from hurl.experiments.recipes import recipe_of
 from hurl.names import nearest
 
-__all__ = [
-    "Cost",
-    "Panel",
-    "Reproduction",
-    "Scale",
-    "Speed",
-    "Trial",
-    "figure_names",
-    "plan_reproduction",
-]
+__all__ = ["Cost", "Panel", "Reproduction", "Scale", "Speed", "figure_names", "plan_reproduction"]
 
 TRIAL_ITERATIONS = 2  # the first of them compiles
 # Measured: what an update of the paper's regression and of behaviour cloning takes, in updates of SAC.
@@ -135,20 +111,12 @@ class Speed:
     step: float
     update: float
 
-
-@dataclass(frozen=True)
-class Trial:
-    """A short run that tells how fast this machine is."""
-
-    task: Task
-
-    def speed(self) -> Speed:
-        """Return what its last iteration took, once it is done."""
-        assert self.task.folder is not None
-        run = RunFolder(self.task.folder)
-        config, row = run.read_config(), run.read_metrics()[-1]
+    @classmethod
+    def of(cls, trial: CampaignRun) -> Speed:
+        """Return what the last iteration of a short run took, once it is done."""
+        config, row = trial.config, RunFolder(trial.folder).read_metrics()[-1]
         updates = config.updates_per_iteration or config.steps_per_iteration
-        return Speed(row.seconds, row.seconds_collecting / config.steps_per_iteration, row.seconds_training / updates)
+        return cls(row.seconds, row.seconds_collecting / config.steps_per_iteration, row.seconds_training / updates)
 
 
 @dataclass(frozen=True)
@@ -173,23 +141,30 @@ class Reproduction:
     :param panels: by name
     :param configs: preset, variant and configuration of each run, before anything is made for it
     :param campaign: the steps
-    :param trials: by what the runs are kept under; games of one preset share theirs
+    :param trials: short runs that tell how fast this machine is
+    :param trial_of: which of them, by what the runs are kept under; games of one preset share theirs
     """
 
     panels: dict[str, Panel]
     configs: Sequence[tuple[str, str, RunConfig]]
     campaign: Campaign
-    trials: dict[str, Trial]
+    trials: Campaign
+    trial_of: dict[str, CampaignRun]
 
-    def costs(self) -> list[Cost]:
-        """Return what each preset takes, once the trials are done."""
+    def speeds(self) -> dict[str, Speed]:
+        """Return how fast the runs of each preset are, once the trials are done."""
+        return {preset: Speed.of(trial) for preset, trial in self.trial_of.items()}
+
+    def costs(self, speeds: Mapping[str, Speed]) -> list[Cost]:
+        """Return what each preset takes; a step that several share is counted with the first."""
         counted: set[str] = set()
         costs = []
-        for preset, trial in self.trials.items():
-            speed = trial.speed()
+        for preset, speed in speeds.items():
             configs = [config for name, _, config in self.configs if name == preset]
             seconds = sum(_seconds_of_run(config, speed) for config in configs)
-            before = {key: value for config in configs for key, value in _seconds_of_preparation(config, speed).items()}
+            before: dict[str, float] = {}
+            for config in configs:
+                before |= _seconds_of_preparation(config, speed, self.campaign.folder)
             seconds += sum(value for key, value in before.items() if key not in counted)
             counted |= set(before)
             costs.append(Cost(preset, len(configs), sum(config.iterations for config in configs), speed, seconds))
@@ -231,20 +206,23 @@ def plan_reproduction(
     panels = {name: panel.restricted_to(chosen.variants) for name, panel in panels.items()}
     seeds = seeds or range(chosen.seeds or max(panel.seeds for panel in panels.values()))
     papers = [panel.config(variant, 0) for panel in panels.values() for variant in panel.variants]
-    check_settings(settings, [settings_with_a_place(config, settings) for config in papers])
+    check_settings(settings, papers)
     configs = [
         (panel.name, variant, chosen.apply(panel.config(variant, seed), steps, settings))
         for seed in seeds
         for panel in panels.values()
         for variant in panel.variants
     ]
-    campaign = plan_runs(configs, out)
+    campaign, trials = Campaign(out), Campaign(out)
+    for name, variant, config in configs:
+        campaign.add_run(f"{name}/{variant}", config)
     firsts = {values["preset"]: values for values in reversed(data["panels"].values())}
-    trials = {
-        preset: _plan_trial(Panel.model_validate(firsts[preset]), chosen, settings, out.resolve())
-        for preset in {panel.preset: None for panel in panels.values()}
-    }
-    return Reproduction(panels, configs, campaign, {panel.name: trials[panel.preset] for panel in panels.values()})
+    trial_of = {}
+    for panel in panels.values():
+        config = _trial_config(Panel.model_validate(firsts[panel.preset]), chosen, settings)
+        folder = trials.folder.trial(config)
+        trial_of[panel.name] = trials.add_training(f"trial {folder.name}", config, folder)
+    return Reproduction(panels, configs, campaign, trials, trial_of)
 
 
 def _choose_panels(figure: str, panels: dict[str, Any], games: Sequence[str] | None) -> dict[str, Panel]:
@@ -291,33 +269,30 @@ def _dotted(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return dotted
 
 
-def _plan_trial(first: Panel, scale: Scale, settings: Sequence[str], out: Path) -> Trial:
+def _trial_config(first: Panel, scale: Scale, settings: Sequence[str]) -> RunConfig:
     """Return a short run of the base algorithm, in the preset's first game: all cost the same, and it ends soon."""
     config = scale.apply(first.config(first.variants[-1], 0), None, settings)
     plain = {"guidance": None, "warm_start": None, "data": None}
-    config = config.model_copy(update=plain | {"iterations": TRIAL_ITERATIONS, "checkpoint_every": TRIAL_ITERATIONS})
-    name = f"{config.environment.id.replace('/', '-')}-{hashlib.sha256(config.to_yaml().encode()).hexdigest()[:8]}"
-    return Trial(training_task(f"trial {name}", config, out, out / "shared" / "trials" / name))
+    return config.model_copy(update=plain | {"iterations": TRIAL_ITERATIONS, "checkpoint_every": TRIAL_ITERATIONS})
 
 
 def _seconds_of_run(config: RunConfig, speed: Speed) -> float:
     """Return what a run takes once all that it needs is there."""
     cloning = 0.0
     if config.warm_start is not None and config.data is not None:
-        updates = config.warm_start.epochs * _transitions(config.data) / config.warm_start.batch_size
+        updates = config.warm_start.epochs * _transitions(config) / config.warm_start.batch_size
         cloning = CLONING_UPDATE * updates * speed.update
     return START_SECONDS + cloning + config.iterations * speed.iteration
 
 
-def _seconds_of_preparation(config: RunConfig, speed: Speed) -> dict[str, float]:
+def _seconds_of_preparation(config: RunConfig, speed: Speed, folder: CampaignFolder) -> dict[str, float]:
     """Return what each step before a run takes, by what makes it the same step as another run's."""
     if config.data is None or not config.needs_data:
         return {}
-    data, fit = data_of(config, config.data), config.heuristic_to_fit
-    collection, transitions = data.model_dump_json(), _transitions(data)
+    recipe, fit, transitions = recipe_of(config, config.data, folder), config.heuristic_to_fit, _transitions(config)
     steps = {
-        data.run.to_yaml(): START_SECONDS + data.iterations * speed.iteration,
-        collection: START_SECONDS + transitions * speed.step,
+        recipe.name: START_SECONDS + recipe.config.iterations * speed.iteration,
+        recipe.dataset: START_SECONDS + transitions * speed.step,
     }
     if fit is not None:
         passes = fit.parameters.get("epochs", FIT_EPOCHS) * transitions
@@ -325,10 +300,10 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed) -> dict[str, float]
             seconds = passes * speed.update / config.algorithm.parameters["num_epochs"]
         else:
             seconds = FIT_UPDATE * passes / FIT_BATCH * speed.update
-        steps[f"{collection} {fit.model_dump_json()}"] = START_SECONDS + seconds
+        steps[folder.heuristic(recipe.dataset, fit, config.gamma, recipe.seed).name] = START_SECONDS + seconds
     return steps
 
 
-def _transitions(data: DataConfig) -> int:
-    """Return how many transitions there are, of all policies."""
-    return data.transitions * data.policies
+def _transitions(config: RunConfig) -> int:
+    """Return how many transitions the run's data has, of all policies."""
+    return 0 if config.data is None else config.data.transitions * config.data.policies

@@ -55,28 +55,31 @@ class State(StrEnum):
 class Task:
     """A command of hurl that does nothing where it has been done before, and carries on where it was stopped.
 
-    :param name: what it is called in tables and by the tasks that need it
+    :param name: what it is called in tables
     :param arguments: of the command `hurl`
     :param log: where its output goes
-    :param needs: the names of the tasks that must be done before it
-    :param product: what appears, whole, when it is done: where it is there, the task need not run
-    :param folder: what it writes bit by bit, such as a run's folder
+    :param inputs: files and folders that it reads: it comes after the tasks that make them
+    :param outputs: files and folders that it makes, at once or bit by bit
     :param cores: how many it uses; on this machine it gets its share, whatever it asks for
     :param gpus: how many it uses, which Ray hands out; on this machine it sees all that there are
-    :param files: what it reads that nobody has written yet: paths and texts, written when it starts
+    :param files: those of its inputs that nobody has written yet: paths and texts, written when it starts
     :param finished: whether it was found to be done when it was planned, so that it need not run
     """
 
     name: str
     arguments: tuple[str, ...]
     log: Path
-    needs: tuple[str, ...] = ()
-    product: Path | None = None
-    folder: Path | None = None
+    inputs: tuple[Path, ...] = ()
+    outputs: tuple[Path, ...] = ()
     cores: int = 1
     gpus: float = 0.0
     files: tuple[tuple[Path, str], ...] = ()
     finished: bool = False
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """Where it writes."""
+        return (*self.outputs, self.log)
 
     def write_files(self) -> None:
         """Write what it reads, before it is started."""
@@ -146,22 +149,22 @@ def start_command(
 
 
 def first_states(tasks: Sequence[Task]) -> dict[str, State]:
-    """Return the states before anything runs: what is there need not be made."""
-    there = {task.name for task in tasks if task.finished or (task.product is not None and task.product.exists())}
-    return {task.name: State.done if task.name in there else State.waiting for task in tasks}
+    """Return the states before anything runs."""
+    return {task.name: State.done if task.finished else State.waiting for task in tasks}
 
 
 def ready_tasks(tasks: Sequence[Task], states: dict[str, State]) -> list[Task]:
-    """Return the tasks that can be started now, and mark those that never can."""
+    """Return the tasks that can be started now, all that they read being made, and mark those that never can."""
+    makers = {path: task.name for task in tasks for path in task.outputs}
+    ready = []
     for task in tasks:
-        hopeless = any(states[need] in (State.failed, State.blocked) for need in task.needs)
-        if hopeless and states[task.name] is State.waiting:
-            states[task.name] = State.blocked
-    return [
-        task
-        for task in tasks
-        if states[task.name] is State.waiting and all(states[need] is State.done for need in task.needs)
-    ]
+        if states[task.name] is State.waiting:
+            before = {states[makers[path]] for path in task.inputs if path in makers}
+            if before & {State.failed, State.blocked}:
+                states[task.name] = State.blocked
+            elif before <= {State.done}:
+                ready.append(task)
+    return ready
 
 
 def raise_failures(tasks: Sequence[Task], states: dict[str, State]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from hurl.files import package_versions, write_whole
+from hurl.files import aside, package_versions, write_whole
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights
 from hurl.names import find_function, nearest
@@ -99,16 +99,16 @@ def save_heuristic(heuristic: StorableHeuristic, folder: Path) -> None:
     description, weights = pack(heuristic)
     content = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
     config = {**description, "versions": package_versions(), "weights_sha256": hashlib.sha256(content).hexdigest()}
-    aside = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    write_whole(aside / WEIGHTS, content)
-    write_whole(aside / CONFIG, json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode())
+    part = aside(folder)
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    write_whole(part / WEIGHTS, content)
+    write_whole(part / CONFIG, json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode())
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
         folder.replace(old)
-    aside.replace(folder)
+    part.replace(folder)
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -17,17 +17,14 @@ from numpy.typing import NDArray
 
 from hurl.experiments.config import ConfigurationError, RunConfig
 from hurl.experiments.folder import COLUMNS, RunFolder
+from hurl.experiments.layout import CampaignFolder
 
 __all__ = ["Collection", "Environment", "Floats", "ReportError", "Run", "Variant", "collect_panels", "collect_runs"]
 
 Floats = NDArray[np.float64]
 
-SEED_FOLDER = re.compile(r"seed-\d+")
 SEED_ENDING = re.compile(r"[-_.]?seed[-_]?\d+$")
 RETURN = COLUMNS.index("return_mean")
-# What a campaign keeps in `shared`, runs that data is made from and short ones that tell what it costs: they are no
-# variants, and reported only when named themselves.
-SHARED, NOT_REPORTED = "shared", ("behaviour", "trials")
 # What may differ between the seeds of one algorithm: it does not say what is learned, only which run of it this is.
 NOT_THE_ALGORITHM = ("seed", "threads", "checkpoint_every")
 
@@ -197,8 +194,8 @@ def _run_folders(folders: Iterable[Path]) -> list[Path]:
 
 def _walk(folder: Path) -> Iterator[Path]:
     for path, inner, files in os.walk(folder):
-        if Path(path).name == SHARED:
-            inner[:] = [name for name in inner if name not in NOT_REPORTED]
+        if Path(path).name == CampaignFolder.SHARED:  # what is no variant is reported only when named itself
+            inner[:] = [name for name in inner if name not in CampaignFolder.NOT_RESULTS]
         if "config.yaml" in files:
             inner.clear()  # checkpoints and events are no runs
             yield Path(path)
@@ -287,7 +284,7 @@ def _variants(runs: Sequence[Run], warnings: list[str]) -> list[Variant]:
 def _group(run: Run) -> tuple[str, str]:
     """Return what the seeds of one variant have in common."""
     config: dict[str, Any] = run.config.model_dump(mode="json", exclude=set(NOT_THE_ALGORITHM))
-    if not SEED_FOLDER.fullmatch(run.folder.resolve().name):
+    if not CampaignFolder.is_seed(run.folder.resolve()):
         return "", json.dumps(config, sort_keys=True)
     if config["warm_start"]:
         config["warm_start"] |= {"dataset": None, "root": None}
@@ -316,7 +313,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
 def _named_folder(run: Run) -> Path:
     """Return the path whose last part names the variant of a run."""
     folder = run.folder.resolve()
-    if SEED_FOLDER.fullmatch(folder.name):
+    if CampaignFolder.is_seed(folder):
         return folder.parent
     return folder.with_name(SEED_ENDING.sub("", folder.name) or folder.name)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hurl import __version__
+from hurl.experiments.layout import CampaignFolder
 from hurl.reports.collect import Floats, Variant
 from hurl.reports.pictures import SCORE_TITLES, Look, looks_of, ratios_of
 from hurl.reports.report import Report, Section
@@ -250,7 +251,7 @@ def _reproduce(report: Report) -> str:
         for variant in section.environment.variants:
             for run in variant.runs:
                 config = shlex.quote(str(run.folder / "config.yaml"))
-                out = shlex.quote(f"again/{section.slug}/{variant.name}/seed-{run.config.seed}")
+                out = shlex.quote(f"again/{section.slug}/{variant.name}/{CampaignFolder.seed(run.config.seed)}")
                 commands.append(f"hurl train {config} --out {out}")
     versions = "; ".join(
         f"{package} "

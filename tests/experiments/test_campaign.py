@@ -1,5 +1,7 @@
 """Campaigns: what is done, in which order, with what."""
 
+from pathlib import Path
+
 import pytest
 
 from hurl.experiments.campaign import parse_seeds, plan_campaign
@@ -14,8 +16,12 @@ def test_shared_steps_are_there_once_and_before_what_needs_them(tmp_path):
     assert kinds.count("data") == 2
     assert kinds.count("fit") == 4  # hurl-mc and pbrs share theirs
     assert len(plan.runs) == 12
+    makers = {path: task.name for task in plan.tasks for path in task.outputs}
     for task in plan.tasks:
-        assert all(names.index(need) < names.index(task.name) for need in task.needs)
+        needs = [makers[path] for path in task.inputs if path in makers]
+        assert all(names.index(need) < names.index(task.name) for need in needs)
+    guided = next(task for task in plan.tasks if task.name == "hopper/hurl-mc/seed-1")
+    assert [makers[path].split()[0] for path in guided.inputs if path in makers] == ["data", "fit"]
 
 
 def test_each_seed_has_data_and_a_heuristic_of_its_own(tmp_path):
@@ -39,9 +45,27 @@ def test_a_run_is_the_preset_with_paths_put_in(tmp_path):
         assert getattr(stored, key) == getattr(expected, key)
     assert stored.guidance.schedule == expected.guidance.schedule
     fit = next(task for task in plan.tasks if task.name.startswith("fit"))
-    assert stored.guidance.heuristic == str(fit.product)
-    assert fit.name in train.needs
+    (heuristic,) = fit.outputs
+    assert stored.guidance.heuristic == str(heuristic)
+    dataset = Path(stored.warm_start.root) / stored.warm_start.dataset
+    assert train.inputs == (tmp_path / "configs" / "hopper-hurl-mc-seed-3.yaml", dataset, heuristic)
+    assert train.outputs == (run.folder,)
     assert fit.arguments[fit.arguments.index("--gamma") :][:2] == ("--gamma", "0.999")
+
+
+def test_where_everything_is(tmp_path):
+    """Campaigns of earlier versions are found again: what is made for a run is named by all that determines it."""
+    plan = plan_campaign("hopper", ["hurl-mc"], [0], tmp_path)
+    assert [[str(place.relative_to(tmp_path)) for place in task.places] for task in plan.tasks] == [
+        ["shared/behaviour/hopper-sac-fc3cd748", "logs/behaviour-hopper-sac-fc3cd748.log"],
+        [
+            "shared/data/hopper-sac-fc3cd748/10000-seed-0-v0",
+            "shared/data/hopper-sac-fc3cd748/.10000-seed-0-v0.part",
+            "logs/data-hopper-sac-fc3cd748-10000-seed-0-v0.log",
+        ],
+        ["shared/heuristics/monte-carlo-seed-0-13006def", "logs/fit-monte-carlo-seed-0-13006def.log"],
+        ["hopper/hurl-mc/seed-0", "logs/hopper-hurl-mc-seed-0.log"],
+    ]
 
 
 def test_other_parameters_are_another_heuristic(tmp_path):
@@ -54,7 +78,9 @@ def test_other_parameters_are_another_heuristic(tmp_path):
 
 def test_a_preset_without_data_needs_nothing_before_it(tmp_path):
     plan = plan_campaign("sparse-reacher", ["sac", "hurl"], [0], tmp_path)
-    assert [task.needs for task in plan.tasks] == [(), ()]
+    assert [task.inputs for task in plan.tasks] == [
+        (tmp_path / "configs" / f"sparse-reacher-{variant}-seed-0.yaml",) for variant in ("sac", "hurl")
+    ]
 
 
 @pytest.mark.parametrize(("text", "seeds"), [("0-2", [0, 1, 2]), ("3", [3]), ("0,2,5-6", [0, 2, 5, 6])])

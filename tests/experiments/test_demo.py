@@ -1,27 +1,25 @@
-"""`hurl demo`, on runs that were made before: what it prints and draws of them."""
+"""`hurl demo`, made small: what it trains, and what it prints and draws of that."""
 
+import numpy as np
 from typer.testing import CliRunner
 
 from hurl.cli import app
-from hurl.experiments.campaign import plan_campaign
 from hurl.experiments.folder import RunFolder
-from tests.reports.conftest import row
 
-# The return of the last iterations by variant and seed.
-RETURNS = {"sac": (-500.0, -490.0), "pbrs": (-480.0, -480.0), "hurl": (-100.0, -60.0)}
+SETTINGS = ["steps_per_iteration=100", "updates_per_iteration=10", "evaluation_episodes=1", "checkpoint_every=20"]
 
 
-def test_the_demonstration_compares_its_runs(tmp_path):
-    for run in plan_campaign("demo", list(RETURNS), range(2), tmp_path).runs:
-        folder, config = RunFolder(run.folder), run.config
-        with folder.open(config):
-            value = RETURNS[run.folder.parent.name][config.seed]
-            folder.write_metrics([row(n, value) for n in range(1, config.iterations + 1)])
-            (folder.checkpoints / f"{config.iterations:06d}").mkdir(parents=True)
-    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path), "--seeds", "2"], catch_exceptions=False)
+def test_the_demonstration_trains_and_compares_its_runs(tmp_path):
+    options = [part for setting in SETTINGS for part in ("--set", setting)]
+    arguments = ["demo", "--out", str(tmp_path), "--seeds", "1", "--jobs", "1", *options]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
-    (hurl, *_) = [line for line in result.output.splitlines() if line.startswith("│ hurl")]
-    assert "-80.0 [-100.0, -60.0]" in hurl
-    assert "+415.0 [+390.0, +440.0]" in hurl
+    for variant, lambda_ in (("sac", 1.0), ("pbrs", 1.0), ("hurl", 0.8)):
+        rows = RunFolder(tmp_path / "demo" / variant / "seed-0").read_metrics()
+        assert [row.iteration for row in rows] == list(range(1, 21))
+        assert {row.lambda_ for row in rows} == {lambda_}
+        assert all(np.isnan(row.h_mean) == (variant == "sac") for row in rows)
+        (line,) = [line for line in result.output.splitlines() if line.startswith(f"│ {variant} ")]
+        assert f" {np.mean([row.return_mean for row in rows[-5:]]):.1f} " in line
     assert (tmp_path / "report" / "report.html").is_file()
     assert len(list((tmp_path / "report").glob("*-return.png"))) == 1

@@ -20,7 +20,6 @@ from hurl.experiments.checkpoint import read_weights
 from hurl.experiments.config import ConfigurationError, EnvironmentConfig, validate
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.policies import collect_policies, find_environment, find_policies
-from hurl.experiments.recipes import Recipe, collect_recipe, load_recipe
 from hurl.experiments.run import train
 from hurl.experiments.zips import ZipError, load_zip
 from hurl.sb3 import internals
@@ -258,7 +257,7 @@ def test_zip_files_that_cannot_be_used_are_named(tmp_path, env):
         load_zip(file, "sb3.SAC", env)
 
 
-# Environments, errors, recipes ---------------------------------------------------------------------------------------
+# Environments, errors ------------------------------------------------------------------------------------------------
 
 
 def test_the_environment_is_that_of_the_runs(runs):
@@ -300,31 +299,3 @@ def test_gymnasium_can_make_the_environment_of_the_data_again(runs, tmp_path):
     assert dataset.recover_environment().spec.max_episode_steps == 30
     assert load_episodes(dataset).lengths.tolist() == [30, 10]
     assert dataset.storage.metadata["algorithm_name"] == "sb3.SAC"
-
-
-@pytest.mark.parametrize("name", ["hopper", "halfcheetah", "swimmer", "humanoid"])
-def test_the_papers_recipe_is_50_policies_of_200_iterations(name):
-    recipe = load_recipe(name, seed=3)
-    assert recipe.config.iterations == 200
-    assert recipe.config.iterations // recipe.config.checkpoint_every == 50
-    assert recipe.config.guidance is None
-    assert (recipe.transitions, recipe.dataset) == (10_000, f"{name}/behaviour-v0")
-    assert str(recipe.run) == f"runs/recipes/{name}/seed-3"
-
-
-def test_an_unknown_recipe_is_named():
-    with pytest.raises(ConfigurationError, match="no recipe 'hoper'; did you mean 'hopper'"):
-        load_recipe("hoper")
-
-
-def test_a_recipe_trains_and_collects(tmp_path):
-    config = validate(SMALL | {"iterations": 2, "checkpoint_every": 1}, "test")
-    recipe = Recipe(config, tmp_path / "run", 40, "pendulum/recipe-v0")
-    rows = []
-    dataset = collect_recipe(recipe, root=tmp_path, report_training=rows.append)
-    assert [row.iteration for row in rows] == [1, 2]
-    assert dataset.id == "pendulum/recipe-v0"
-    assert dataset.total_steps == 2 * 40
-    times = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file() and file.name != "lock"}
-    collect_recipe(recipe, root=tmp_path)
-    assert times == {file: file.stat().st_mtime_ns for file in times}, "nothing is made twice"

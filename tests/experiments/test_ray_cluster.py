@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 from hurl.cli import app
 from hurl.experiments.ray_cluster import RayClusterError, _Job, _Runner, connected, run_tasks_on_ray
 from hurl.experiments.tasks import State, Task, TasksFailedError, run_tasks
-from tests.experiments.conftest import SMALL, repeating, wait_until_ended
+from hurl.files import aside
+from tests.experiments.conftest import SMALL, repeating, wait_for, wait_until_ended
 
 # Ray's components end with this; a token, which it would keep in the user's home, is of no use on loopback.
 # Nothing waits for other work on the machine, or gives up because of it.
@@ -123,9 +124,10 @@ def write_config(root, name, values):
     (root / "configs" / f"{name}.yaml").write_text(yaml.safe_dump(values))
 
 
-def training(root, name, needs=()):
-    arguments = ("train", str(root / "configs" / f"{name}.yaml"), "--out", str(root / "runs" / name))
-    return Task(name, arguments, root / "logs" / f"{name}.log", needs, folder=root / "runs" / name)
+def training(root, name, *inputs):
+    config, run = root / "configs" / f"{name}.yaml", root / "runs" / name
+    arguments = ("train", str(config), "--out", str(run))
+    return Task(name, arguments, root / "logs" / f"{name}.log", (config, *inputs), (run,))
 
 
 def plan(root):
@@ -142,9 +144,9 @@ def plan(root):
     return [
         training(root, "long-0"),
         training(root, "long-1"),
-        Task("data", collect, root / "logs" / "data.log", product=data),
-        Task("fit", fit, root / "logs" / "fit.log", ("data",), heuristic),
-        training(root, "guided", ("fit",)),
+        Task("data", collect, root / "logs" / "data.log", outputs=(data, aside(data))),
+        Task("fit", fit, root / "logs" / "fit.log", (data,), (heuristic,)),
+        training(root, "guided", heuristic),
     ]
 
 
@@ -189,7 +191,7 @@ def test_nothing_is_lost_with_a_node(shared, head, second, alone, unshared, tmp_
 def test_a_command_that_fails_is_not_repeated_and_hurts_only_those_that_need_it(head, tmp_path):
     write_config(tmp_path, "bad", SMALL | {"environment": {"id": "Nowhere-v0", "n_envs": 2}})
     tasks = [training(tmp_path, "bad"), Task("good", ("presets",), tmp_path / "logs" / "good.log")]
-    tasks.append(Task("after", ("presets",), tmp_path / "logs" / "after.log", ("bad",)))
+    tasks.append(Task("after", ("presets",), tmp_path / "logs" / "after.log", (tmp_path / "runs" / "bad",)))
     seen = []
     with pytest.raises(
         TasksFailedError, match=r"1 of 3 tasks failed \(bad: .*no environment 'Nowhere-v0'.*1 that need"
@@ -262,13 +264,17 @@ def test_more_than_a_node_has(asked, message, head, tmp_path):
 
 
 def test_a_command_that_asks_for_no_gpu_sees_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     seen = []
-    start = "hurl.experiments.ray_cluster.start_command"
-    monkeypatch.setattr(start, lambda *arguments, **variables: seen.append(variables))
     for gpus in (0.0, 0.5):
-        job = _Job((), tmp_path / "log", (), root=tmp_path, directory=tmp_path, token=tmp_path, seconds=1.0, gpus=gpus)
-        _Runner().start(job, None)
-    assert seen == [{"CUDA_VISIBLE_DEVICES": ""}, {}]
+        task = Task("presets", ("presets",), tmp_path / "log", gpus=gpus)
+        runner = _Runner()
+        assert runner.start(_Job(task, tmp_path, tmp_path, token=tmp_path, seconds=1.0), None)
+        process = psutil.Process(runner.process.pid)
+        wait_for(process.environ)  # which is empty in a process that is only just there
+        seen.append(process.environ()["CUDA_VISIBLE_DEVICES"])
+        assert runner.process.wait() == 0
+    assert seen == ["", "0,1"]
 
 
 @pytest.mark.parametrize("prefix", ["", "ray://"])

@@ -10,7 +10,8 @@ from hurl.cli.reproduce import _report
 from hurl.envs import PROCGEN_GAMES, procgen_id
 from hurl.experiments.config import ConfigurationError, load_config
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.reproduce import Speed, Trial, figure_names, plan_reproduction
+from hurl.experiments.reproduce import Speed, figure_names, plan_reproduction
+from hurl.experiments.tasks import run_tasks
 from tests.reports.conftest import run_writer
 
 DENSE = ["bc", "sac", "sac-bc", "hurl-zero", "hurl-mc", "pbrs"]
@@ -56,8 +57,8 @@ def test_figure_4_at_the_scale_of_the_paper(tmp_path):
 
 def test_games_share_the_trial_that_tells_the_speed(tmp_path):
     plan = plan_reproduction("figure-4", "tiny", tmp_path)
-    assert len(plan.trials) == 16
-    (task,) = {trial.task for trial in plan.trials.values()}
+    assert len(plan.trial_of) == 16
+    (task,) = plan.trials.tasks
     assert "BigfishEasy-v0" in task.name
 
 
@@ -85,8 +86,8 @@ def test_runs_of_a_game_share_one_heuristic_and_are_sent_no_images(tmp_path):
     assert steps == ["behaviour", "data", "fit"]
     guided = [task for task in plan.tasks if "ppo-hurl" in task.name]
     assert len(guided) == 5
-    assert {len(task.needs) for task in guided} == {1}
-    assert {task.needs[0].split()[0] for task in guided} == {"fit"}
+    (fitted,) = next(task.outputs for task in plan.tasks if task.name.startswith("fit"))
+    assert {task.inputs[1:] for task in guided} == {(fitted,)}, "beside their configuration"
 
 
 def test_steps_are_counted_in_the_iterations_that_are_run(tmp_path):
@@ -195,19 +196,17 @@ def test_a_panel_without_results_hides_no_other(tmp_path, capsys):
 def test_the_cost_counts_what_runs_share_once(tmp_path):
     """Trials that were run before tell the speed; the rest is arithmetic."""
     plan = plan_reproduction("figure-2f", "tiny", tmp_path)
-    (trial,) = {trial.task.arguments: trial for trial in plan.trials.values()}.values()
-    trial.task.write_files()
-    assert _hurl(*trial.task.arguments).returncode == 0
-    (cost,) = plan.costs()
+    run_tasks(plan.trials.tasks, jobs=1)
+    (cost,) = plan.costs(plan.speeds())
     assert (cost.preset, cost.runs, cost.iterations) == ("hopper-lambda", 2, 4)
-    (twice,) = plan_reproduction("figure-2f", "tiny", tmp_path, seeds=[0, 1]).costs()
+    (twice,) = plan_reproduction("figure-2f", "tiny", tmp_path, seeds=[0, 1]).costs(plan.speeds())
     behaviour = cost.seconds * 2 - twice.seconds  # the one step that seeds share
     assert behaviour == pytest.approx(8.0 + 4 * cost.speed.iteration)
 
 
-def test_the_cost_counts_what_is_made_for_each_game(tmp_path, monkeypatch):
-    monkeypatch.setattr(Trial, "speed", lambda trial: Speed(iteration=10.0, step=0.1, update=0.01))
-    one, other = plan_reproduction("figure-4", "tiny", tmp_path, games=["coinrun", "maze"]).costs()
+def test_the_cost_counts_what_is_made_for_each_game(tmp_path):
+    plan = plan_reproduction("figure-4", "tiny", tmp_path, games=["coinrun", "maze"])
+    one, other = plan.costs(dict.fromkeys(plan.trial_of, Speed(iteration=10.0, step=0.1, update=0.01)))
     assert one.seconds == pytest.approx(other.seconds)
     training, collecting, fitting = 8.0 + 3 * 10.0, 8.0 + 200 * 0.1, 8.0 + 200 * 0.01 / 3
     assert one.seconds == pytest.approx(2 * training + collecting + fitting)

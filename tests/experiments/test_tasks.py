@@ -19,8 +19,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def training(folder, name, seed, **more):
-    arguments = ("train", f"{name}.yaml", "--seed", str(seed), "--out", str(folder / name / str(seed)))
-    return Task(f"{name} {seed}", arguments, folder / f"{name}-{seed}.log", **more)
+    run = folder / name / str(seed)
+    arguments = ("train", f"{name}.yaml", "--seed", str(seed), "--out", str(run))
+    return Task(f"{name} {seed}", arguments, folder / f"{name}-{seed}.log", outputs=(run,), **more)
 
 
 def test_tasks_side_by_side_and_one_that_fails(small, folder):
@@ -30,9 +31,9 @@ def test_tasks_side_by_side_and_one_that_fails(small, folder):
     tasks = [
         training(folder, "bad", 0),
         training(folder, "good", 0),
-        training(folder, "good", 1, needs=("good 0",)),
-        training(folder, "good", 2, needs=("bad 0",)),
-        training(folder, "good", 3, needs=("good 2",)),
+        training(folder, "good", 1, inputs=(folder / "good" / "0",)),
+        training(folder, "good", 2, inputs=(folder / "bad" / "0",)),
+        training(folder, "good", 3, inputs=(folder / "good" / "2",)),
     ]
     seen = []
     message = r"1 of 5 tasks failed \(bad 0: .*There is no environment 'Nowhere-v0'.*2 that need them were not begun"
@@ -44,10 +45,8 @@ def test_tasks_side_by_side_and_one_that_fails(small, folder):
     assert [len(rows) for rows in runs] == [2, 2]
 
 
-def test_what_is_there_is_not_made_again(folder):
-    (folder / "product").mkdir()
-    never = Task("never", ("train", "nothing.yaml"), folder / "never.log", product=folder / "product")
-    run_tasks([never], jobs=1)
+def test_what_is_finished_is_not_done_again(folder):
+    run_tasks([Task("never", ("train", "nothing.yaml"), folder / "never.log", finished=True)], jobs=1)
     assert not (folder / "never.log").exists()
 
 

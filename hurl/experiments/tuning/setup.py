@@ -8,14 +8,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from hurl.experiments.campaign import Campaign, plan_preparation
+from hurl.experiments.campaign import Campaign
 from hurl.experiments.config import RunConfig
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.tasks import Task
 from hurl.experiments.tuning.grid import Grid, Stage, check_grid
 from hurl.experiments.tuning.scale import Scale, Timing, plan_scale
 from hurl.experiments.tuning.study import Study, StudyConfig, setting_up
-from hurl.files import write_whole
 from hurl.names import is_yaml
 
 __all__ = ["set_up"]
@@ -80,32 +78,20 @@ def _prepare(config: RunConfig, folder: Path, run: Run) -> RunConfig:
     """Make data and heuristic, once for all trials; return the configuration with their paths."""
     if not config.needs_data:
         return config
-    plan, prepared = plan_preparation(config, folder)
+    plan = Campaign(folder)
+    prepared, _ = plan.prepare(config)
     run("First what all trials are made from:", plan, 1)
     return prepared
 
 
 def _measure(config: RunConfig, folder: Path, jobs: int, run: Run) -> Timing:
     """Return what a trial takes, by short runs side by side; what is wrong with all trials is found here, too."""
-    short = folder / "timing"
-    shutil.rmtree(short, ignore_errors=True)  # half of a run says nothing of a whole one
-    short.mkdir()
+    short = Campaign(folder / "timing")
+    shutil.rmtree(short.folder.path, ignore_errors=True)  # half of a run says nothing of a whole one
     first = config.model_copy(update={"iterations": min(config.iterations, TIMING_ITERATIONS)})
-    write_whole(short / "run.yaml", first.to_yaml().encode())
-    folders = [short.resolve() / str(number) for number in range(jobs)]
-    tasks = [
-        Task(
-            f"short run {path.name}",
-            ("train", str(path.with_name("run.yaml")), "--out", str(path)),
-            path.with_suffix(".log"),
-            folder=path,
-            cores=config.cores,
-            gpus=config.gpus,
-        )
-        for path in folders
-    ]
+    runs = [short.add_training(f"short run {number}", first, short.folder.run("run", number)) for number in range(jobs)]
     started = time.perf_counter()
-    run("How long a trial takes:", Campaign(tuple(tasks), ()), jobs)
-    timing = Timing.of_runs([RunFolder(path).read_metrics() for path in folders], time.perf_counter() - started)
-    shutil.rmtree(short)
+    run("How long a trial takes:", short, jobs)
+    timing = Timing.of_runs([RunFolder(run.folder).read_metrics() for run in runs], time.perf_counter() - started)
+    shutil.rmtree(short.folder.path)
     return timing

@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hurl.experiments.config import ConfigurationError, RunConfig, parse_yaml
+from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.tasks import Task
 from hurl.experiments.tuning.grid import Grid, Stage, TuningError, with_values
 from hurl.experiments.tuning.scale import STARTUP_TRIALS, Scale, Timing
@@ -165,7 +166,7 @@ class Study:
             Task(
                 f"trial {trial.number}",
                 ("tune-trial", str(self.folder), str(trial.number)),
-                self.folder / "logs" / f"{trial.number:04d}-{process}.log",
+                CampaignFolder(self.folder).log(f"{trial.number:04d}-{process}"),
                 cores=self.settings.config.cores,
                 gpus=self.settings.config.gpus,
             )

@@ -1,0 +1,94 @@
+"""Where a campaign keeps what: the one place that names its folders and files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from hurl.experiments.config import FitConfig, RunConfig
+
+__all__ = ["RUNS", "CampaignFolder"]
+
+RUNS = Path("runs")  # what is trained and made outside campaigns
+
+
+class CampaignFolder:
+    """The folder of a campaign, of a study, or of single runs. In it are
+
+        NAME/seed-0               the runs, NAME being a preset and its variant
+        recipes/NAME/seed-0       the runs that `hurl collect --recipe` takes its policies from
+        shared/behaviour/         those that the data of runs is collected from
+        shared/data/              Minari datasets, one for each seed, or one for all where the preset says so
+        shared/heuristics/        heuristics fitted to them
+        shared/trials/            short runs that tell what a reproduction costs
+        configs/, logs/           the configuration of each run as it was last asked for, the output of each step
+
+    What is shared is named by all that determines it.
+    """
+
+    SHARED = "shared"
+    NOT_RESULTS = ("behaviour", "trials")  # of what is shared, the runs that are means to other ends
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.shared = path / self.SHARED
+        self.data = self.shared / "data"
+
+    def run(self, name: str, seed: int) -> Path:
+        """Return the folder of a run."""
+        return self.path / name / self.seed(seed)
+
+    @staticmethod
+    def seed(seed: int) -> str:
+        """Return what the folder of a run is called, in that of its variant."""
+        return f"seed-{seed}"
+
+    @staticmethod
+    def is_seed(folder: Path) -> bool:
+        """Return whether a folder is called after the seed of its run, so that the one above names the variant."""
+        return re.fullmatch(r"seed-\d+", folder.name) is not None
+
+    def recipe(self, name: str, seed: int) -> Path:
+        """Return the folder of the run that a recipe trains."""
+        return self.run(f"recipes/{name}", seed)
+
+    def behaviour(self, preset: str, config: RunConfig) -> Path:
+        """Return the folder of a run whose checkpoints are rolled out."""
+        return self.shared / "behaviour" / f"{_flat(preset)}-{_digest(config.model_dump(mode='json'))}"
+
+    @staticmethod
+    def dataset(behaviour: Path, transitions: int, seed: int) -> str:
+        """Return the id of what is collected from such a run; it is kept in `data`."""
+        return f"{behaviour.name}/{transitions}-seed-{seed}-v0"
+
+    def heuristic(self, dataset: str, fit: FitConfig, gamma: float, seed: int) -> Path:
+        """Return the folder of a heuristic that is fitted to a dataset."""
+        key = _digest(dataset, fit.kind, fit.parameters, gamma)
+        return self.shared / "heuristics" / f"{fit.kind}-seed-{seed}-{key}"
+
+    def trial(self, config: RunConfig) -> Path:
+        """Return the folder of a short run that tells what longer ones cost."""
+        return self.shared / "trials" / f"{_flat(config.environment.id)}-{_short_hash(config.to_yaml())}"
+
+    def config(self, step: str) -> Path:
+        """Return the file that holds the configuration of the run that a step trains."""
+        return self.path / "configs" / f"{_flat(step)}.yaml"
+
+    def log(self, step: str) -> Path:
+        """Return the file that the output of a step goes to."""
+        return self.path / "logs" / f"{_flat(step)}.log"
+
+
+def _flat(name: str) -> str:
+    return name.replace("/", "-").replace(" ", "-")
+
+
+def _digest(*values: Any) -> str:
+    return _short_hash(json.dumps(values, sort_keys=True))
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,74 @@
+"""Recipes: which run behaviour data is taken from, and that it is made but once, and alike wherever it is asked for."""
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from hurl.cli import app
+from hurl.data import load_episodes
+from hurl.experiments.campaign import Campaign
+from hurl.experiments.config import ConfigurationError, _presets, validate
+from hurl.experiments.recipes import load_recipe
+from hurl.experiments.tasks import run_tasks
+from tests.experiments.conftest import SMALL
+
+SMALL_DATA = {"train": "pendulum/sac", "iterations": 2, "transitions": 40, "settings": {"checkpoint_every": 1}}
+
+
+@pytest.mark.parametrize("name", ["hopper", "halfcheetah", "swimmer", "humanoid"])
+def test_the_papers_recipe_is_50_policies_of_200_iterations(name):
+    recipe = load_recipe(name, seed=3)
+    assert recipe.config.iterations == 200
+    assert recipe.config.iterations // recipe.config.checkpoint_every == 50
+    assert recipe.config.guidance is None
+    assert (recipe.config.seed, recipe.seed) == (3, 3)
+    assert (recipe.transitions, recipe.dataset) == (10_000, f"{name}/behaviour-v0")
+    assert str(recipe.run) == f"runs/recipes/{name}/seed-3"
+
+
+def test_an_unknown_recipe_is_named():
+    with pytest.raises(ConfigurationError, match="no recipe 'hoper'; did you mean 'hopper'"):
+        load_recipe("hoper")
+
+
+@pytest.fixture
+def pendulum(monkeypatch):
+    """A preset of Pendulum-v1 beside those of the paper, with a variant that wants data; the values of that."""
+    preset = yaml.safe_load(yaml.safe_dump(SMALL | {"guidance": None}))
+    guided = {"warm_start": {"epochs": 1}, "data": SMALL_DATA}
+    variants = {"sac": {}, "guided": guided}
+    monkeypatch.setitem(_presets(), "pendulum", preset | {"description": "small", "variants": variants})
+    return preset | guided
+
+
+def collect_recipe(*options):
+    result = CliRunner().invoke(app, ["collect", "--recipe", "pendulum", "--root", "data", *options])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_recipe_trains_and_collects_what_a_campaign_would(pendulum, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    output = collect_recipe()
+    assert "80 collected" in output
+    assert "runs/recipes/pendulum/seed-0/000002" in output
+    made = load_episodes("pendulum/behaviour-v0", tmp_path / "data")
+    times = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file() and file.name != "lock"}
+    assert "Nothing was left to collect" in collect_recipe()
+    assert times == {file: file.stat().st_mtime_ns for file in times}, "nothing is made twice"
+
+    plan = Campaign(tmp_path / "campaign")
+    config, (folder,) = plan.prepare(validate(pendulum, "test"))
+    run_tasks(plan.tasks, jobs=1)
+    assert folder == config.warm_start.root / config.warm_start.dataset
+    assert load_episodes(config.warm_start.dataset, config.warm_start.root).digest == made.digest
+
+
+def test_a_recipe_takes_a_run_a_seed_an_id_and_a_number_of_ones_own(pendulum, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    collect_recipe(
+        "--run", "mine", "--seed", "1", "--dataset", "pendulum/mine-v0", "--transitions", "30", "--every", "2"
+    )
+    assert load_episodes("pendulum/mine-v0", tmp_path / "data").transitions == 30
+    assert "seed: 1" in (tmp_path / "mine" / "config.yaml").read_text()
+    assert not (tmp_path / "runs" / "recipes").exists()
