@@ -12,7 +12,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from hurl.cli.app import Debug, app, console, interruptible
-from hurl.experiments.folder import Row
+from hurl.experiments.metrics import Row
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import cores_here
 

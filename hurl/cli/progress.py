@@ -11,7 +11,8 @@ from rich.table import Table
 from hurl.cli.app import console
 from hurl.experiments.campaign import Campaign, CampaignRun
 from hurl.experiments.config import RunConfig
-from hurl.experiments.folder import Row, RunFolder, RunFolderError
+from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.metrics import Row
 from hurl.experiments.tasks import State
 
 __all__ = ["CampaignTable", "LiveTable", "RunProgress"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hurl.experiments.config import ConfigurationError, DataConfig, RunConfig, load_config, preset_names
-from hurl.experiments.folder import Row
+from hurl.experiments.metrics import Row
 from hurl.names import nearest
 
 if TYPE_CHECKING:

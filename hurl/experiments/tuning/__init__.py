@@ -35,7 +35,7 @@ from hurl.experiments.tuning.results import Configuration, best_values, rank, wr
 from hurl.experiments.tuning.scale import Scale, Timing, plan_scale
 from hurl.experiments.tuning.setup import set_up
 from hurl.experiments.tuning.study import Outcome, Study, StudyConfig, setting_up
-from hurl.experiments.tuning.trials import auc, run_trial
+from hurl.experiments.tuning.trials import run_trial
 
 __all__ = [
     "TRIALS",
@@ -48,7 +48,6 @@ __all__ = [
     "StudyConfig",
     "Timing",
     "TuningError",
-    "auc",
     "best_values",
     "check_grid",
     "check_stage",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from hurl.experiments.folder import Row, RunFolder
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.metrics import Row, auc
 from hurl.experiments.tuning.grid import TuningError
 from hurl.experiments.tuning.study import OUTCOMES, STUDY_NAME, Outcome, Study, TrialState
 from hurl.files import lock_file
 
-__all__ = ["auc", "run_trial"]
+__all__ = ["run_trial"]
 
 
 class _PrunedError(Exception):
@@ -83,11 +84,6 @@ def _train(study: Study, number: int, trial_id: int, report: Callable[[Row], Non
                 raise _PrunedError
 
     return train(config, study.run_folder(number), watch)
-
-
-def auc(rows: Sequence[Row]) -> float:
-    """Return the score of a run: AUC = 1/n Σ return_i over its iterations 1 … n so far, as in reports."""
-    return float(np.mean([row.return_mean for row in rows if row.iteration > 0]))
 
 
 def _tidy(study: Study, number: int, trial_id: int) -> None:
