@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from hurl.experiments.config import load_config
-from hurl.experiments.folder import Row, RunFolder
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.metrics import Row
 
 ENVIRONMENTS = {
     "hopper": "Hopper-v4",
@@ -60,21 +61,22 @@ def _rows(generator: np.random.Generator, speed: float, iterations: int) -> list
     lambdas = 0.95 + 0.05 * progress
     return [
         Row(
-            n,
-            10_000 * n,
-            value,
-            5.0,
-            value - 9,
-            value + 9,
-            1_000.0,
-            lam,
-            0.99 * lam,
-            value / 10,
-            0.0,
-            value,
-            1.0,
-            4.0,
-            1.0,
+            iteration=n,
+            steps=10_000 * n,
+            return_mean=value,
+            return_std=5.0,
+            return_min=value - 9,
+            return_max=value + 9,
+            episode_length=1_000.0,
+            training_return=value,
+            lambda_=lam,
+            discount=0.99 * lam,
+            h_mean=value / 10,
+            h_min=0.0,
+            h_max=value,
+            seconds_collecting=1.0,
+            seconds_training=4.0,
+            seconds_evaluating=1.0,
         )
         for n, (value, lam) in enumerate(zip(returns.tolist(), lambdas.tolist(), strict=True), start=1)
     ]

@@ -17,10 +17,11 @@ import numpy as np
 
 from hurl.envs import PROCGEN_GAMES
 from hurl.experiments.folder import RunFolder
+from hurl.experiments.metrics import auc
 from hurl.files import write_whole
 from hurl.reports import Collection, Environment, collect_panels, compute_report
 from hurl.reports.pictures import write_pictures
-from hurl.reports.statistics import area, bootstrap, final_return
+from hurl.reports.statistics import bootstrap, final_return
 from hurl.reports.tables import show
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -115,8 +116,8 @@ def tables(environment: Environment) -> str:
     ]
     for variant in environment.variants:
         figures = [
-            [area(run, common) for run in variant.finished],
-            [area(run, variant.iterations) for run in variant.finished],
+            [auc(run.rows, common) for run in variant.finished],
+            [auc(run.rows, variant.iterations) for run in variant.finished],
             [final_return(run) for run in variant.finished],
         ]
         digits = ",.0f" if np.max(np.abs(figures)) > 100 else ".2f"
@@ -136,7 +137,7 @@ def ratios(environments: dict[str, Environment]) -> str:
             continue
         ours, theirs = (environments[name].variant(variant) for variant in ("hurl-mc", "sac-bc"))
         iterations = min(ours.iterations, theirs.iterations)
-        areas = [np.array([area(run, iterations) for run in variant.finished]) for variant in (ours, theirs)]
+        areas = [np.array([auc(run.rows, iterations) for run in variant.finished]) for variant in (ours, theirs)]
         ratio = show(bootstrap(lambda x, y: x / y, *areas), ".2f")
         means = " | ".join(f"{values.mean():,.0f}" for values in areas)
         published = f"{authors[0]} / {authors[1]} = {authors[0] / authors[1]:.2f}"

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 
 from hurl import __version__
 
-__all__ = ["Debug", "Settings", "app", "console", "interruptible", "report_error"]
+__all__ = ["App", "Settings", "app", "console", "interruptible", "report_error"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 WIDTH_OF_FILES = 160  # columns of a table that goes to a file or a pipe, where nothing needs breaking
 
-app = typer.Typer(
+
+class App(typer.Typer):
+    """An application whose commands all take --debug, which is `main`'s alone to read."""
+
+    def command(self, *args: Any, **settings: Any) -> Callable[[Function], Function]:
+        """Return a decorator that makes a command of a function, with one option more."""
+        register = super().command(*args, **settings)
+        option = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+        def add(function: Function) -> Function:
+            @wraps(function)
+            def run(*, debug: bool, **values: Any) -> None:
+                function(**values)
+
+            signature = inspect.signature(function, eval_str=True)
+            debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
+            vars(run)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), debug])
+            run.__annotations__["debug"] = option
+            register(run)
+            return function
+
+        return add
+
+
+app = App(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -30,7 +58,6 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the configuration; may be given several times."),
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import Debug, Settings, app, console
+from hurl.cli.app import Settings, app, console
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
 from hurl.experiments.campaign import parse_seeds, plan_campaign
 from hurl.experiments.config import preset_names
@@ -23,7 +23,6 @@ def campaign(
     iterations: Annotated[int | None, typer.Option(min=1, help="Iterations of the runs that train.")] = None,
     out: Annotated[Path, typer.Option(help="The campaign's folder.")] = Path("campaigns"),
     settings: Settings = None,
-    debug: Debug = False,
 ) -> None:
     """Run variants of a preset with several seeds: data, heuristics, warm starts and training, each shared step once.
 

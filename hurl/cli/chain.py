@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Debug, app, console
+from hurl.cli.app import app, console
 
 
 class ChainRewards(StrEnum):
@@ -25,7 +25,6 @@ def chain(
     rewards: Annotated[
         ChainRewards, typer.Option(help="`settled` fits the paper's text; `caption` is its caption to the letter.")
     ] = ChainRewards.settled,
-    debug: Debug = False,
 ) -> None:
     """Reproduce the paper's Figure 1: a good and a bad heuristic on a chain of ten states."""
     from hurl.tabular.chain import arrows, write_chain

@@ -8,11 +8,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bars
 from rich.table import Table
 
-from hurl.cli.app import Debug, app, console, interruptible
+from hurl.cli.app import app, console, interruptible
+from hurl.cli.progress import Bars
 from hurl.cli.steps import run_campaign
 from hurl.experiments.campaign import Campaign
 from hurl.experiments.layout import RUNS
@@ -61,7 +60,6 @@ def collect(
     run: Annotated[
         Path | None, typer.Option(help="Folder of the recipe's run (runs/recipes/hopper/seed-N, … by default).")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Roll policies out into a Minari dataset; the same command carries on where a stopped one left off."""
     default = 10_000
@@ -105,48 +103,25 @@ def _train_recipe(name: str, seed: int, run: Path | None) -> Recipe:
     return recipe
 
 
-class _CollectionBars:
-    """A progress bar of collecting; plain lines where the output is not a terminal."""
+class _CollectionBars(Bars):
+    """Progress of collecting; `transitions` that were collected in so many `seconds`."""
 
     def __init__(self) -> None:
-        self.bars = Bars(
-            TextColumn("{task.description}"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self.collecting = self.bars.add_task("transition", total=None, visible=False, note="")
+        super().__init__()
         self.transitions, self.began, self.seconds = 0, perf_counter(), 0.0
-
-    def __enter__(self) -> _CollectionBars:
-        self.bars.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.bars.stop()
 
     def show(self, progress: Progress) -> None:
         """Show how far collecting is."""
         done = (progress.number - 1) * progress.wanted + progress.transitions
-        self.bars.update(
-            self.collecting,
-            total=progress.policies * progress.wanted,
-            completed=done,
-            visible=True,
-            note=f"policy {progress.number}/{progress.policies}",
-        )
+        policy = f"policy {progress.number}/{progress.policies}"
+        self.draw("transition", done, progress.policies * progress.wanted, policy)
         if progress.transitions == 0:
             self.began = perf_counter()
         elif progress.transitions == progress.wanted:
             if not progress.earlier:
                 self.transitions += progress.wanted
                 self.seconds += perf_counter() - self.began
-            if not console.is_terminal:
-                note = "  (from an earlier collection)" if progress.earlier else ""
-                print(f"policy {progress.number}/{progress.policies}  {progress.policy}{note}", flush=True)
+            self.say(f"{policy}  {progress.policy}{'  (from an earlier collection)' if progress.earlier else ''}")
 
 
 def _print_summary(dataset: MinariDataset, bars: _CollectionBars) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hurl.cli.app import Debug, app, console
+from hurl.cli.app import app, console
+from hurl.cli.progress import Bars
 
 if TYPE_CHECKING:
     from hurl.guidance import Heuristic
@@ -38,7 +38,6 @@ def diagnose(
     time_limit: Annotated[
         TimeLimits, typer.Option(help="What returns count after a time limit: nothing, h there, or drop the episode.")
     ] = TimeLimits.cut,
-    debug: Debug = False,
 ) -> None:
     """Judge a heuristic with data before it guides a run, and suggest a λ to begin with."""
     from hurl.data import load_episodes
@@ -46,17 +45,16 @@ def diagnose(
     from hurl.files import write_whole
     from hurl.heuristics.storage import find_heuristic
 
-    with _progress() as progress:
-        task = progress.add_task(f"reading {dataset}", total=None)
+    with Bars(transient=True) as bars:
+        bars.draw("diagnosis", 0, None, f"reading {dataset}")
         episodes = load_episodes(dataset, root)
         function = find_heuristic(heuristic, episodes.observation_space, gamma)
-        progress.update(task, description="evaluating h")
         result = judge(
             function,
             episodes,
             _discount(heuristic, function) if gamma is None else gamma,
             time_limit=time_limit.value,
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
+            progress=lambda done, total: bars.draw("diagnosis", done, total, "evaluating h"),
         )
         out = _default_folder(heuristic) if out is None else out
         out.mkdir(parents=True, exist_ok=True)
@@ -84,15 +82,3 @@ def _discount(name: str, function: Heuristic) -> float:
 def _default_folder(name: str) -> Path:
     """Return `diagnosis/` and the last part of a heuristic's name: its folder's, or the function's."""
     return Path("diagnosis") / Path(name).resolve().name.rpartition(":")[2]
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )

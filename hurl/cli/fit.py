@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from hurl.cli.app import Debug, app, console
+from hurl.cli.app import app, console
+from hurl.cli.progress import Bars
 from hurl.experiments.config import ConfigurationError, apply_settings
 from hurl.experiments.process import prepare_process
 
@@ -48,7 +48,6 @@ def fit(
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the kind, such as epochs=30; several may be."),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Processor cores to use.")] = 2,
-    debug: Debug = False,
 ) -> None:
     """Make a heuristic from a dataset, or from an agent's critic, and save it as a folder without pickles."""
     prepare_process(threads)
@@ -66,10 +65,13 @@ def fit(
                 f"{kind} is fitted to data for a discount: give --dataset and --gamma, and no --run"
             )
         parameters = apply_settings({}, settings or []) | ({} if seed is None else {"seed": seed})
-        with FitProgress() as progress:
-            heuristic = fit_heuristic(
-                kind, dataset, gamma=gamma, parameters=parameters, root=root, report=progress.show
-            )
+        with Bars() as bars:
+            bars.draw("fitting", 0, None, "reading the data")
+
+            def report(done: int, total: int, loss: float, score: float | None) -> None:
+                bars.tell("fitting", done, total, f"loss {loss:.4g}" + ("" if score is None else f"  R² {score:.3f}"))
+
+            heuristic = fit_heuristic(kind, dataset, gamma=gamma, parameters=parameters, root=root, report=report)
     replaced = ", in place of the one that was there" if out.exists() and any(out.iterdir()) else ""
     heuristic.save(out)
     if heuristic.metrics:
@@ -93,33 +95,3 @@ def _take_value_function(run: Path | None, others: list[object]) -> StorableHeur
     from hurl.experiments.agents import value_function_of
 
     return value_function_of(run)
-
-
-class FitProgress:
-    """A progress bar with the loss and R² on held-out episodes; plain lines where there is no terminal."""
-
-    def __init__(self) -> None:
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[status]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-
-    def __enter__(self) -> FitProgress:
-        self.progress.start()
-        self.task = self.progress.add_task("fitting", total=None, status="reading the data")
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
-
-    def show(self, done: int, total: int, loss: float, score: float | None) -> None:
-        """Show how far fitting is."""
-        status = f"loss {loss:.4g}" + ("" if score is None else f"  R² {score:.3f}")
-        self.progress.update(self.task, completed=done, total=total, status=status)
-        if not console.is_terminal:
-            print(f"fitting {done}/{total}  {status}", flush=True)

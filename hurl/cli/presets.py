@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import Debug, app, console
+from hurl.cli.app import App, app, console
 from hurl.experiments.config import load_config, preset_description, preset_names
 
-presets = typer.Typer()
+presets = App()
 app.add_typer(presets, name="presets")
 
 
@@ -24,7 +24,6 @@ def list_presets(context: typer.Context) -> None:
 @presets.command(epilog="Example:  hurl presets show hopper/hurl-mc > my_run.yaml")
 def show(
     name: Annotated[str, typer.Argument(metavar="PRESET/VARIANT", help="A preset and its variant.")],
-    debug: Debug = False,
 ) -> None:
     """Print a preset with all its values: a configuration that `hurl train` takes."""
     print(load_config(name).to_yaml(), end="")

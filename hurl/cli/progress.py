@@ -1,31 +1,35 @@
-"""Progress bars of runs."""
+"""Progress bars, and tables that are drawn again and again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from hurl.cli.app import console
 from hurl.experiments.campaign import Campaign, CampaignRun
 from hurl.experiments.config import RunConfig
-from hurl.experiments.folder import Row, RunFolder, RunFolderError
+from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.metrics import LABELS, Row, texts
 from hurl.experiments.tasks import State
 
-__all__ = ["CampaignTable", "LiveTable", "RunProgress"]
+__all__ = ["Bars", "CampaignTable", "LiveTable", "RunProgress", "describe", "describe_last"]
 
+CLONING, ITERATION = "cloning, epoch", "iteration"
 MANY = 30  # steps that a terminal still shows
 
 
-class RunProgress:
-    """Progress bars of the warm start, if any, and of the iterations; plain lines where there is no terminal."""
+class Bars:
+    """Progress bars, one below the other; plain lines where there is no terminal.
 
-    def __init__(self, config: RunConfig) -> None:
-        self.config = config
-        self.epochs = 0 if config.warm_start is None else config.warm_start.epochs
+    :param transient: whether they are gone in the end
+    """
+
+    def __init__(self, *, transient: bool = False) -> None:
         self.progress = Progress(
             TextColumn("{task.description}"),
             MofNCompleteColumn(),
@@ -33,20 +37,46 @@ class RunProgress:
             TextColumn("{task.fields[status]}"),
             TimeRemainingColumn(),
             console=console,
+            transient=transient,
             disable=not console.is_terminal,
         )
+        self.tasks: dict[str, TaskID] = {}
 
-    def __enter__(self) -> RunProgress:
+    def __enter__(self) -> Self:
         self.progress.start()
-        if self.epochs:
-            self.cloning = self.progress.add_task("cloning, epoch", total=self.epochs, status="reading the data")
-        self.iterations = self.progress.add_task(
-            "iteration", total=self.config.iterations, status="", visible=not self.epochs, start=not self.epochs
-        )
         return self
 
     def __exit__(self, *error: object) -> None:
         self.progress.stop()
+
+    def draw(self, name: str, done: int, total: int | None, status: str) -> None:
+        """Draw how far something is; its bar is there from the first time on."""
+        if name not in self.tasks:
+            self.tasks[name] = self.progress.add_task(name, total=None, status="")
+        self.progress.update(self.tasks[name], completed=done, total=total, status=status, visible=total != 0)
+
+    def tell(self, name: str, done: int, total: int, status: str) -> None:
+        """Draw how far something is, and say it in a line where there is no terminal."""
+        self.draw(name, done, total, status)
+        self.say(f"{name} {done}/{total}  {status}")
+
+    def say(self, line: str) -> None:
+        """Print a line where there is no terminal."""
+        if not console.is_terminal:
+            print(line, flush=True)
+
+
+class RunProgress(Bars):
+    """Progress of the warm start, if any, and of the iterations."""
+
+    def __init__(self, config: RunConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.epochs = 0 if config.warm_start is None else config.warm_start.epochs
+        if self.epochs:
+            self.draw(CLONING, 0, self.epochs, "reading the data")
+        else:
+            self.draw(ITERATION, 0, config.iterations, "")
 
     def resume(self, iteration: int) -> None:
         """Say that the run was begun before."""
@@ -54,23 +84,21 @@ class RunProgress:
 
     def show_cloning(self, epoch: int, loss: float) -> None:
         """Show an epoch of the warm start."""
-        status = f"loss {loss:.4f}"
-        self.progress.update(self.cloning, completed=epoch, status=status)
-        if not console.is_terminal:
-            print(f"cloning, epoch {epoch}/{self.epochs}  {status}", flush=True)
+        self.tell(CLONING, epoch, self.epochs, f"loss {loss:.4f}")
 
     def show(self, row: Row) -> None:
         """Show an iteration; iteration 0 is the cloned policy."""
-        status = f"return {row.return_mean:.1f}"
+        status = describe(row)
         if row.iteration:
-            status += f"  λ {row.lambda_:.3f}  {self.config.steps_per_iteration / row.seconds:,.0f} steps/s"
-            self.progress.update(self.iterations, completed=row.iteration, status=status)
+            status += f"  {self.config.steps_per_iteration / row.seconds:,.0f} steps/s"
         else:
-            self.progress.update(self.cloning, completed=self.epochs, status=f"done: {status}")
-            self.progress.update(self.iterations, visible=self.config.iterations > 0)
-            self.progress.start_task(self.iterations)
-        if not console.is_terminal:
-            print(f"iteration {row.iteration}/{self.config.iterations}  {status}", flush=True)
+            self.draw(CLONING, self.epochs, self.epochs, f"done: {status}")
+        self.tell(ITERATION, row.iteration, self.config.iterations, status)
+
+
+def describe(row: Row) -> str:
+    """Say what a row has for the terminal."""
+    return "  ".join(f"{label} {text}" for label, text in texts(row).items())
 
 
 class LiveTable:
@@ -112,17 +140,17 @@ class CampaignTable(LiveTable):
         tasks = self.plan.tasks
         done = sum(state is State.done for state in states.values())
         table = Table(title=f"{done} of {len(tasks)} steps done", title_justify="left")
-        for heading in ("step", "", "iteration", "return", "λ", "time left"):
+        for heading in ("step", "", "iteration", *LABELS, "time left"):
             table.add_column(heading, justify="left" if heading in ("step", "") else "right", overflow="fold")
         if len(tasks) > MANY:
             tasks = tuple(task for task in tasks if states[task.name] in (State.running, State.failed))
         for task in tasks:
             run = self.plan.trained.get(task.name)
-            table.add_row(task.name, states[task.name].value, *(self._progress(run) if run is not None else [""] * 4))
+            table.add_row(task.name, states[task.name].value, *(self._progress(run) if run is not None else []))
         return table
 
     def _progress(self, run: CampaignRun) -> list[str]:
-        """Return iteration, return, λ and time left of a run, read again where its metrics have changed."""
+        """Return how far a run is and the time left, read again where its metrics have changed."""
         file = RunFolder(run.folder).metrics_file
         changed = file.stat().st_mtime if file.exists() else 0.0
         if self.cells.get(run.folder, (-1.0, []))[0] != changed:
@@ -134,11 +162,16 @@ def _describe(run: CampaignRun) -> list[str]:
     try:
         rows = RunFolder(run.folder).read_metrics()
     except RunFolderError:
-        return ["damaged", "", "", ""]
-    if not rows:
-        return [f"0/{run.config.iterations}", "", "", ""]
-    last = rows[-1]
-    seconds = [row.seconds for row in rows[-10:]]
-    left = sum(seconds) / len(seconds) * (run.config.iterations - last.iteration)
-    time = f"{left / 60:.0f} min" if last.iteration < run.config.iterations else ""
-    return [f"{last.iteration}/{run.config.iterations}", f"{last.return_mean:.1f}", f"{last.lambda_:.3f}", time]
+        return ["damaged"]
+    cells = describe_last(rows, run.config.iterations)
+    if rows and rows[-1].iteration < run.config.iterations:
+        seconds = [row.seconds for row in rows[-10:]]
+        left = sum(seconds) / len(seconds) * (run.config.iterations - rows[-1].iteration)
+        cells.append(f"{left / 60:.0f} min")
+    return cells
+
+
+def describe_last(rows: Sequence[Row], iterations: int) -> list[str]:
+    """Return the cells of a table on how far a run is: the iteration, and what its last row has for the terminal."""
+    shown = texts(rows[-1]) if rows else {}
+    return [f"{rows[-1].iteration if rows else 0}/{iterations}", *(shown.get(label, "") for label in LABELS)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Debug, app, console
+from hurl.cli.app import app, console
 
 if TYPE_CHECKING:
     from hurl.reports import Collection
@@ -32,7 +32,6 @@ def report(
         list[str] | None,
         typer.Option(metavar="[ENVIRONMENT=]RETURN", help="Count the steps to this return; once an environment."),
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Report on runs: curves and statistics over seeds, in a page that opens offline, with PNG, SVG and CSV."""
     from hurl.reports import collect_runs

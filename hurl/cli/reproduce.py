@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Debug, Settings, app, console
+from hurl.cli.app import Settings, app, console
 from hurl.cli.chain import chain
 from hurl.cli.report import report_on
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
@@ -38,7 +38,6 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="The folder (reproductions/FIGURE-SCALE by default).")] = None,
     settings: Settings = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
-    debug: Debug = False,
 ) -> None:
     """Make a figure of the paper: data, heuristics and runs with its settings, then a report.
 

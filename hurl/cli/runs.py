@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Debug, Settings, app, console, interruptible
+from hurl.cli.app import Settings, app, console, interruptible
 from hurl.cli.progress import RunProgress
 from hurl.cli.report import report_on
 from hurl.cli.steps import run_campaign
@@ -28,7 +28,6 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder (runs/NAME/seed-N by default).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed; short for --set seed=N.")] = None,
     settings: Settings = None,
-    debug: Debug = False,
 ) -> None:
     """Train an agent; the same command carries on where a stopped run left off."""
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
@@ -72,7 +71,6 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the environments.")] = 0,
     stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions from the policy.")] = False,
     video: Annotated[Path | None, typer.Option(help="Film one episode into this file (.mp4 or .gif).")] = None,
-    debug: Debug = False,
 ) -> None:
     """Roll a trained policy out and print its returns."""
     prepare_process(threads=1)
@@ -101,7 +99,6 @@ def demo(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of each algorithm.")] = 3,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, a core or more each.")] = 2,
     settings: Settings = None,
-    debug: Debug = False,
 ) -> None:
     """Train SAC, SAC with PBRS and HuRL on Sparse-Reacher, and compare them in pictures and a table."""
     plan = plan_campaign("demo", ["sac", "pbrs", "hurl"], range(seeds), out, settings or [])

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Debug, Settings, app, console, interruptible
-from hurl.cli.progress import LiveTable
+from hurl.cli.app import Settings, app, console, interruptible
+from hurl.cli.progress import LiveTable, describe, describe_last
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign, run_steps
 from hurl.experiments.campaign import Campaign
 from hurl.experiments.config import RunConfig, as_text, load_config
 from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.metrics import LABELS
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import State
 from hurl.experiments.tuning.grid import (
@@ -66,7 +67,6 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="The study's seed; each trial has one of its own.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The study's folder (tuning/NAME/STAGE by default).")] = None,
     settings: Settings = None,
-    debug: Debug = False,
 ) -> None:
     """Tune in the paper's two stages: random configurations from a grid, the AUC of the training curve as the score.
 
@@ -228,17 +228,16 @@ class _StudyTable(LiveTable):
 
     def _table(self, running: list[Any]) -> Table:
         table = Table(title=self._summary(), title_justify="left")
-        for heading in ("trial", "iteration", "return", *map(_short, self.study.settings.grid)):
+        for heading in ("trial", "iteration", *LABELS, *map(_short, self.study.settings.grid)):
             table.add_column(heading, justify="right")
         for trial in running:
             try:
                 rows = RunFolder(self.study.run_folder(trial.number)).read_metrics()
             except RunFolderError:  # the trial itself will say so
                 rows = []
-            iteration = f"{rows[-1].iteration if rows else 0}/{self.study.settings.scale.iterations}"
-            last = f"{rows[-1].return_mean:.1f}" if rows else ""
+            progress = describe_last(rows, self.study.settings.scale.iterations)
             values = (as_text(trial.params[key]) for key in self.study.settings.grid)
-            table.add_row(str(trial.number), iteration, last, *values)
+            table.add_row(str(trial.number), *progress, *values)
         return table
 
 
@@ -257,7 +256,6 @@ def _describe(trial: Any) -> str:
 def tune_trial(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A study's folder.")],
     number: Annotated[int, typer.Argument(metavar="NUMBER", min=0, help="Which of its trials.")],
-    debug: Debug = False,
 ) -> None:
     """Run one trial of a study of `hurl tune`, which starts this command for each."""
     from hurl.experiments.tuning.study import Study
@@ -268,7 +266,5 @@ def tune_trial(
         look_beside(study.settings.source)
     prepare_process(study.settings.config.threads)
     with interruptible():
-        run_trial(
-            study, number, lambda row: print(f"iteration {row.iteration}  return {row.return_mean:.1f}", flush=True)
-        )
+        run_trial(study, number, lambda row: print(f"iteration {row.iteration}  {describe(row)}", flush=True))
     print(_describe(study.trials[number]))

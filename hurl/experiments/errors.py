@@ -1,7 +1,11 @@
-"""What is wrong with what a user wrote."""
+"""What is wrong with what a user wrote, or with what a run did."""
 
-__all__ = ["ConfigurationError"]
+__all__ = ["ConfigurationError", "RunFolderError"]
 
 
 class ConfigurationError(ValueError):
     """A configuration that can't be run, with what to change."""
+
+
+class RunFolderError(ValueError):
+    """A run folder that can't be used, with what to do about it."""

@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import IO, Any
 
 from hurl.experiments.config import RunConfig, parse_yaml, validate
+from hurl.experiments.errors import RunFolderError
+from hurl.experiments.metrics import Row, read_rows, write_rows
 from hurl.files import lock_file, package_versions, write_whole
 
-__all__ = ["Row", "RunFolder", "RunFolderError"]
-
-
-class RunFolderError(ValueError):
-    """A run folder that can't be used, with what to do about it."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one iteration gave: a line of `metrics.csv`."""
-
-    iteration: int
-    steps: int
-    return_mean: float
-    return_std: float
-    return_min: float
-    return_max: float
-    episode_length: float
-    training_return: float
-    lambda_: float
-    discount: float
-    h_mean: float
-    h_min: float
-    h_max: float
-    seconds_collecting: float
-    seconds_training: float
-    seconds_evaluating: float
-
-    @property
-    def seconds(self) -> float:
-        """What the iteration took in all."""
-        return self.seconds_collecting + self.seconds_training + self.seconds_evaluating
-
-
-# The columns of the file: the fields' names, `lambda` without the underscore that Python asks for.
-COLUMNS = [field.name.rstrip("_") for field in fields(Row)]
+__all__ = ["RunFolder", "RunFolderError"]
 
 
 class RunFolder:
@@ -140,23 +104,17 @@ class RunFolder:
 
     def read_metrics(self, last: int | None = None) -> list[Row]:
         """Return the rows of the metrics, up to an iteration; what comes after it may be damaged."""
-        if not self.metrics_file.exists():
-            return []
         rows: list[Row] = []
-        with self.metrics_file.open(newline="", encoding="utf-8", errors="replace") as file:
-            for line in csv.DictReader(file):
-                if last is not None and rows and rows[-1].iteration >= last:
-                    break
-                rows.append(_parse_row(line, self.metrics_file))
-        return [row for row in rows if last is None or row.iteration <= last]
+        for row in read_rows(self.metrics_file) if self.metrics_file.exists() else ():
+            if last is None or row.iteration <= last:
+                rows.append(row)
+            if row.iteration == last:
+                break
+        return rows
 
     def write_metrics(self, rows: list[Row]) -> None:
         """Write the metrics, whole."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(astuple(row) for row in rows)
-        write_whole(self.metrics_file, text.getvalue().encode())
+        write_rows(self.metrics_file, rows)
 
 
 def _is_foreign(entry: Path) -> bool:
@@ -188,13 +146,3 @@ def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> 
             yield from _differences(before, after, f"{prefix}{key}.")
         elif before != after:
             yield f"{prefix}{key}", before, after
-
-
-def _parse_row(line: dict[str, Any], file: Path) -> Row:
-    try:
-        iteration, steps, *rest = (line[column] for column in COLUMNS)
-        return Row(int(iteration), int(steps), *(float(value) for value in rest))
-    except (KeyError, TypeError, ValueError):
-        raise RunFolderError(
-            f"{file} is damaged in the line of iteration {line.get('iteration')!r}: remove that line and those after it"
-        ) from None

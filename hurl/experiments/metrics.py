@@ -1,3 +1,207 @@
-"""tmp"""
+"""The metrics of a run: what a row holds and how each column is shown, their file, and the area under their curve.
 
-from hurl.experiments.folder import Row as Row
+A column is declared once, as a field of `Row`: the file, TensorBoard, the terminal, and the curves, pictures and page
+of a report follow.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields
+from operator import attrgetter
+from pathlib import Path
+from typing import Annotated, get_args, get_type_hints
+
+import numpy as np
+
+from hurl.experiments.errors import RunFolderError
+from hurl.files import write_whole
+
+__all__ = [
+    "CHARTS",
+    "COLUMNS",
+    "LABELS",
+    "Chart",
+    "Column",
+    "DamagedMetricsError",
+    "Row",
+    "auc",
+    "read_rows",
+    "scalars",
+    "texts",
+    "values_of",
+    "write_rows",
+]
+
+PERCENTILES = (25, 50, 75)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """How a report draws a column: as a line over the iterations, the median over seeds, in a band.
+
+    :param name: what the page and files call it
+    :param title: its caption
+    :param label: of its vertical axis
+    :param picture: the file that it is in, side by side with the others that name it
+    :param columns: the line, and the limits of its band where it has one, medians all; none means the 25th, 50th and
+        75th percentile of the column that the chart is of
+    :param is_wide: whether the page gives it a whole line
+    """
+
+    name: str
+    title: str
+    label: str
+    picture: str
+    columns: tuple[str, ...] = ()
+    is_wide: bool = False
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The columns of a curve that are drawn: the line, and the limits of its band."""
+        low, middle, high = (f"{self.name}_{percentile}" for percentile in PERCENTILES)
+        return self.columns or (middle, low, high)
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where a column is shown, beside the file.
+
+    :param label: in the terminal, while a run goes on
+    :param form: how it is written there
+    :param tag: in TensorBoard
+    :param chart: in a report
+    :param of_training: whether it says nothing of iteration 0, the cloned policy
+    """
+
+    label: str = ""
+    form: str = ""
+    tag: str = ""
+    chart: Chart | None = None
+    of_training: bool = False
+
+
+RETURN = Chart("return", "Evaluation return: median, 25th to 75th percentile over seeds", "return", "return", (), True)
+TRAINING_RETURN = Chart(
+    "training_return", "Return of training episodes: median, 25th to 75th percentile over seeds", "return", "training"
+)
+LAMBDA = Chart("lambda", "λ, the mixing coefficient", "λ", "guidance", ("lambda",))
+DISCOUNT = Chart("discount", "Discount λγ of the reshaped problem", "λγ", "guidance", ("discount",))
+HEURISTIC = Chart("h", "Heuristic h: mean, minimum to maximum", "h", "guidance", ("h_mean", "h_min", "h_max"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one iteration gave: a line of `metrics.csv`.
+
+    A column with a default may be missing from the file of an older run.
+    """
+
+    iteration: int
+    steps: int
+    return_mean: Annotated[float, Column("return", ".1f", "evaluation/return_mean", RETURN)]
+    return_std: Annotated[float, Column(tag="evaluation/return_std")]
+    return_min: float
+    return_max: float
+    episode_length: Annotated[float, Column(tag="evaluation/episode_length")]
+    training_return: Annotated[float, Column(tag="training/return", chart=TRAINING_RETURN)] = np.nan
+    lambda_: Annotated[float, Column("λ", ".3f", "guidance/lambda", LAMBDA, of_training=True)]
+    discount: Annotated[float, Column(tag="guidance/discount", chart=DISCOUNT, of_training=True)]
+    h_mean: Annotated[float, Column(tag="guidance/h_mean", chart=HEURISTIC)]
+    h_min: Annotated[float, Column(tag="guidance/h_min")]
+    h_max: Annotated[float, Column(tag="guidance/h_max")]
+    seconds_collecting: float
+    seconds_training: float
+    seconds_evaluating: float
+
+    @property
+    def seconds(self) -> float:
+        """What the iteration took in all."""
+        return self.seconds_collecting + self.seconds_training + self.seconds_evaluating
+
+
+# By the names of the file: the fields', `lambda` without the underscore that Python asks for.
+FIELDS = {field.name.rstrip("_"): field for field in fields(Row)}
+TYPES = {name.rstrip("_"): hint for name, hint in get_type_hints(Row).items()}
+COLUMNS = {
+    name.rstrip("_"): next(iter(get_args(hint)[1:]), Column())
+    for name, hint in get_type_hints(Row, include_extras=True).items()
+}
+LABELS = [column.label for column in COLUMNS.values() if column.label]
+# By the column that each is of.
+CHARTS = {name: column.chart for name, column in COLUMNS.items() if column.chart is not None}
+values_of = attrgetter(*(field.name for field in fields(Row)))
+
+
+class DamagedMetricsError(RunFolderError):
+    """A metrics file that can't be read from some line on.
+
+    :param line: its number
+    :param text: what it holds
+    """
+
+    def __init__(self, file: Path, line: int, text: str) -> None:
+        where = "the heading" if line == 1 else f"the line of iteration {text.partition(',')[0]!r}"
+        super().__init__(f"{file} is damaged in {where}: remove that line and those after it")
+        self.line = line
+
+
+def read_rows(file: Path) -> Iterator[Row]:
+    """Yield the rows of a metrics file up to its end or to the first damaged line, which is an error."""
+    heading, *lines = file.read_text("utf-8", errors="replace").split("\n")
+    names = heading.split(",")
+    expected = [name for name, field in FIELDS.items() if name in names or field.default is MISSING]
+    if names != expected and (heading or lines):  # a file that was emptied holds no rows
+        raise DamagedMetricsError(file, 1, heading)
+    following = {0, 1}
+    for number, line in enumerate(lines[:-1], start=2):
+        try:
+            cells = zip(names, line.split(","), strict=True)
+            row = Row(**{FIELDS[name].name: TYPES[name](cell) for name, cell in cells})
+        except ValueError:
+            row = None
+        if row is None or row.iteration not in following:
+            raise DamagedMetricsError(file, number, line)
+        following = {row.iteration + 1}
+        yield row
+    # A line is written with its end: one without it was cut, even where what is left looks like numbers.
+    if lines and lines[-1]:
+        raise DamagedMetricsError(file, len(lines) + 1, lines[-1])
+
+
+def write_rows(file: Path, rows: Sequence[Row]) -> None:
+    """Write a metrics file, whole."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(map(values_of, rows))
+    write_whole(file, text.getvalue().encode())
+
+
+def scalars(row: Row) -> dict[str, float]:
+    """Return what TensorBoard is told of a row, by tag."""
+    found = {column.tag: value for column, value in _said(row) if column.tag}
+    return {tag: value for tag, value in found.items() if np.isfinite(value)}
+
+
+def texts(row: Row) -> dict[str, str]:
+    """Return what the terminal shows of a row, by label."""
+    return {column.label: format(value, column.form) for column, value in _said(row) if column.label}
+
+
+def _said(row: Row) -> Iterator[tuple[Column, float]]:
+    """Yield the columns that a row says something by, with their values."""
+    for column, value in zip(COLUMNS.values(), values_of(row), strict=True):
+        if row.iteration > 0 or not column.of_training:
+            yield column, value
+
+
+def auc(rows: Sequence[Row], iterations: int | None = None) -> float:
+    """Return the area under the curve, AUC = 1/N Σ_{n=1..N} return_n; that of a cloned policy is its return.
+
+    :param iterations: N; None means all that there are
+    """
+    returns = [row.return_mean for row in rows if row.iteration > 0][:iterations]
+    return float(np.mean(returns or rows[0].return_mean))

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.experiments.config import ConfigurationError, RunConfig
-from hurl.experiments.folder import COLUMNS, RunFolder
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
+from hurl.experiments.metrics import COLUMNS, DamagedMetricsError, Row, read_rows, values_of
 
 __all__ = ["Collection", "Environment", "Floats", "ReportError", "Run", "Variant", "collect_panels", "collect_runs"]
 
 Floats = NDArray[np.float64]
 
 SEED_ENDING = re.compile(r"[-_.]?seed[-_]?\d+$")
-RETURN = COLUMNS.index("return_mean")
 # What may differ between the seeds of one algorithm: it does not say what is learned, only which run of it this is.
 NOT_THE_ALGORITHM = ("seed", "threads", "checkpoint_every")
 
@@ -35,14 +35,11 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """One run, as far as its metrics can be read.
-
-    :param values: shape (rows, columns of metrics.csv)
-    """
+    """One run, as far as its metrics can be read."""
 
     folder: Path
     config: RunConfig
-    values: Floats
+    rows: Sequence[Row]
 
     def column(self, name: str) -> Floats:
         """Return a column of the metrics over iterations 1, 2, …, without the row of the cloned policy."""
@@ -55,21 +52,20 @@ class Run:
     @property
     def iterations(self) -> int:
         """How many iterations were trained: 0 for behaviour cloning alone."""
-        return len(self.values) - self._first
+        return len(self.rows) - self._first
 
     @property
     def seconds(self) -> Floats:
         """The time since the run began, as of each row: collecting, training and evaluating."""
-        parts = [self._columns[f"seconds_{part}"] for part in ("collecting", "training", "evaluating")]
-        return np.cumsum(np.nan_to_num(np.sum(parts, axis=0)))
+        return np.cumsum(np.nan_to_num([row.seconds for row in self.rows]))
 
     @cached_property
     def _columns(self) -> dict[str, Floats]:
-        return dict(zip(COLUMNS, self.values.T, strict=True))
+        return dict(zip(COLUMNS, np.array([values_of(row) for row in self.rows], np.float64).T, strict=True))
 
-    @cached_property
+    @property
     def _first(self) -> int:
-        return int(self.values[0, 0] == 0)
+        return int(self.rows[0].iteration == 0)
 
 
 @dataclass(frozen=True)
@@ -217,48 +213,32 @@ def _read_run(folder: Path, warnings: list[str]) -> Run | None:
     if not file.is_file():
         warnings.append(f"left out {folder}: it has no {file.name} yet")
         return None
-    values, damaged = _read_values(file)
+    rows, damaged = _read_rows(file)
     if damaged is not None:
         warnings.append(
             f"{file} is damaged in line {damaged}: the run is reported up to the line before; repeating its command, "
             "where it is not finished, mends what comes after its last checkpoint"
         )
-    if not len(values):
+    if not rows:
         warnings.append(f"left out {folder}: its {file.name} has no whole line of results")
         return None
-    if values[-1, 0] == 0 and config.iterations > 0:
+    if rows[-1].iteration == 0 and config.iterations > 0:
         warnings.append(f"left out {folder}: it has only its warm start yet")
         return None
-    return Run(folder, config, values)
+    return Run(folder, config, rows)
 
 
-def _read_values(file: Path) -> tuple[Floats, int | None]:
-    """Return the rows of a metrics file up to the first damaged line, and the number of that line."""
-    *lines, rest = file.read_bytes().decode("utf-8", errors="replace").split("\n")
-    heading = ",".join(COLUMNS)
-    if not lines or lines[0].rstrip("\r") != heading:
-        return np.empty((0, len(COLUMNS))), 1
-    rows: list[list[float]] = []
-    for number, line in enumerate(lines[1:], start=2):
-        row = _parse_line(line)
-        if row is None or (rows and row[0] != rows[-1][0] + 1) or (not rows and row[0] not in (0, 1)):
-            return _table(rows), number
-        rows.append(row)
-    # A line is written with its end: one without it was cut, even where what is left looks like numbers.
-    return _table(rows), len(lines) + 1 if rest else None
-
-
-def _table(rows: list[list[float]]) -> Floats:
-    return np.array(rows, dtype=np.float64).reshape(-1, len(COLUMNS))
-
-
-def _parse_line(line: str) -> list[float] | None:
-    """Return the numbers of a line, or None where one is missing, or a count or the return is not finite."""
+def _read_rows(file: Path) -> tuple[list[Row], int | None]:
+    """Return the rows up to the first line that is damaged or has no finite return, and the number of that line."""
+    rows: list[Row] = []
     try:
-        row = [float(value) for value in line.split(",")]
-    except ValueError:
-        return None
-    return row if len(row) == len(COLUMNS) and np.isfinite(row[: RETURN + 1]).all() else None
+        for row in read_rows(file):
+            if not np.isfinite(row.return_mean):
+                return rows, len(rows) + 2
+            rows.append(row)
+    except DamagedMetricsError as error:
+        return rows, error.line
+    return rows, None
 
 
 def _environment_name(config: RunConfig) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from hurl import __version__
 from hurl.experiments.layout import CampaignFolder
+from hurl.experiments.metrics import CHARTS
 from hurl.reports.collect import Floats, Variant
 from hurl.reports.pictures import SCORE_TITLES, Look, looks_of, ratios_of
 from hurl.reports.report import Report, Section
@@ -68,6 +69,7 @@ def _json(data: Any) -> str:
 
 def _data(report: Report, looks: dict[str, Look]) -> dict[str, Any]:
     return {
+        "charts": {chart.name: {"label": chart.label, "wide": chart.is_wide} for chart in CHARTS.values()},
         "environments": [_environment_data(section, looks) for section in report.sections],
         "scores": [
             {
@@ -97,7 +99,6 @@ def _environment_data(section: Section, looks: dict[str, Look]) -> dict[str, Any
 
 
 def _variant_data(variant: Variant, curve: Curve, look: Look) -> dict[str, Any]:
-    low, middle, high = (_numbers(values) for values in curve.returns)
     return {
         "name": variant.name,
         "color": look.color,
@@ -110,10 +111,11 @@ def _variant_data(variant: Variant, curve: Curve, look: Look) -> dict[str, Any]:
             "time": _numbers(curve.seconds),
         },
         "y": {
-            "return": {"middle": middle, "low": low, "high": high},
-            "lambda": {"middle": _numbers(curve.lambda_)},
-            "discount": {"middle": _numbers(curve.discount)},
-            "h": {"middle": _numbers(curve.h_mean), "low": _numbers(curve.h_min), "high": _numbers(curve.h_max)},
+            chart.name: {
+                part: _numbers(curve.columns[line])
+                for part, line in zip(("middle", "low", "high"), chart.lines, strict=False)
+            }
+            for chart in CHARTS.values()
         },
     }
 
@@ -159,18 +161,14 @@ def _warnings(warnings: Sequence[str]) -> str:
 
 def _section(section: Section, index: int) -> str:
     name = html.escape(section.environment.name)
-    guided = any(np.isfinite(curve.h_mean).any() for curve in section.curves)
-    charts = [
-        ("return", "Evaluation return: median, 25th to 75th percentile over seeds", "wide"),
-        ("lambda", "λ, the mixing coefficient", ""),
-        ("discount", "Discount λγ of the reshaped problem", ""),
-        *([("h", "Heuristic h: mean, minimum to maximum", "")] if guided else []),
-    ]
-    figures = "".join(_figure(index, chart, title, shape) for chart, title, shape in charts)
+    figures = "".join(
+        _figure(index, chart.name, chart.title, "wide" if chart.is_wide else "") for chart in section.charts
+    )
+    pictures = {chart.picture: chart.picture for chart in section.charts}
     if len(section.summaries) > 1:
         title, _, _ = ratios_of(section)
         figures += _figure(index, "auc", f"{title}: {CONFIDENCE:.0%} bootstrap interval", "")
-    pictures = {"return": "curves", "guidance": "guidance", **({"auc": "AUC"} if len(section.summaries) > 1 else {})}
+        pictures["auc"] = "AUC"
     links = [
         (f"{name}.{ending}", f"{title} ({ending.upper()})") for name, title in pictures.items() for ending in ENDINGS
     ]

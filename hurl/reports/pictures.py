@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -13,9 +13,10 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from hurl.experiments.metrics import CHARTS, Chart
 from hurl.files import write_whole
 from hurl.reports.report import Report, Section
-from hurl.reports.statistics import CONFIDENCE, Curve, Estimate
+from hurl.reports.statistics import CONFIDENCE, Estimate
 
 __all__ = ["SCORE_TITLES", "Look", "looks_of", "ratios_of", "write_pictures"]
 
@@ -68,12 +69,12 @@ def ratios_of(section: Section) -> tuple[str, float, list[tuple[str, Estimate]]]
 
 
 def write_pictures(report: Report, out: Path) -> None:
-    """Draw the pictures of a report: learning curves, guidance and AUC of each environment, and the scores."""
+    """Draw the pictures of a report: curves and AUC of each environment, and the scores."""
     looks = looks_of(report)
     with mpl.rc_context(SETTINGS):
         for section in report.sections:
-            _save(_draw_returns(section, looks), out / f"{section.slug}-return")
-            _save(_draw_guidance(section, looks), out / f"{section.slug}-guidance")
+            for picture in dict.fromkeys(chart.picture for chart in section.charts):
+                _save(_draw_picture(section, picture, looks), out / f"{section.slug}-{picture}")
             if len(section.summaries) > 1:
                 _save(_draw_ratios(section, looks), out / f"{section.slug}-auc")
         if len(report.sections) > 1:
@@ -89,17 +90,16 @@ def _save(figure: Figure, file: Path) -> None:
         write_whole(file.with_name(f"{file.name}.{ending}"), content.getvalue())
 
 
-def _named_curves(section: Section, looks: dict[str, Look]) -> Iterator[tuple[str, Curve, Look]]:
-    for variant, curve in zip(section.environment.variants, section.curves, strict=True):
-        yield variant.name, curve, looks[variant.name]
-
-
-def _draw_returns(section: Section, looks: dict[str, Look]) -> Figure:
-    figure = Figure(figsize=(7.6, 4.4), layout="constrained")
-    axes = figure.add_subplot()
-    _draw_section(axes, section, looks)
-    axes.set_ylabel("return (25th, 50th, 75th percentile)", fontsize=9)
-    figure.legend(loc="outside right center", frameon=False, title="variant (seeds)")
+def _draw_picture(section: Section, picture: str, looks: dict[str, Look]) -> Figure:
+    """Draw the charts of a picture side by side."""
+    charts = [chart for chart in section.charts if chart.picture == picture]
+    figure = Figure(figsize=(3.4 + 4.2 * len(charts), 4.4), layout="constrained")
+    panels = figure.subplots(1, len(charts), squeeze=False)[0]
+    for axes, chart in zip(panels, charts, strict=True):
+        _draw_chart(axes, section, chart, looks)
+    figure.suptitle(section.environment.name)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside right center", frameon=False, title="variant (seeds)")
     return figure
 
 
@@ -110,7 +110,8 @@ def _draw_all_returns(report: Report, looks: dict[str, Look]) -> Figure:
     figure = Figure(figsize=(4.2 * columns, 4.0 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flat
     for section, axes in zip(report.sections, panels, strict=False):
-        _draw_section(axes, section, looks)
+        _draw_chart(axes, section, CHARTS["return_mean"], looks)
+        axes.set(title=section.environment.name, ylabel="")
         axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4)
     for axes in panels:
         axes.set_axis_off()
@@ -118,29 +119,15 @@ def _draw_all_returns(report: Report, looks: dict[str, Look]) -> Figure:
     return figure
 
 
-def _draw_section(axes: Any, section: Section, looks: dict[str, Look]) -> None:
-    for name, curve, look in _named_curves(section, looks):
-        low, middle, high = curve.returns
-        _draw_curve(axes, curve.steps, (middle, low, high), look, f"{name} ({int(curve.seeds.max())})")
-    axes.set_title(section.environment.name)
-    _decorate(axes)
-
-
-def _draw_guidance(section: Section, looks: dict[str, Look]) -> Figure:
-    figure = Figure(figsize=(12.0, 3.8), layout="constrained")
-    left, middle, right = figure.subplots(1, 3)
-    for name, curve, look in _named_curves(section, looks):
-        _draw_curve(left, curve.steps, (curve.lambda_,), look, name)
-        _draw_curve(middle, curve.steps, (curve.discount,), look, name)
-        _draw_curve(right, curve.steps, (curve.h_mean, curve.h_min, curve.h_max), look, name)
-    left.set(title="λ", ylabel="λ")
-    middle.set(title="discount λγ", ylabel="discount")
-    right.set(title="h: mean, minimum to maximum", ylabel="h")
-    figure.suptitle(section.environment.name)
-    for axes in (left, middle, right):
-        _decorate(axes)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside right center", frameon=False)
-    return figure
+def _draw_chart(axes: Any, section: Section, chart: Chart, looks: dict[str, Look]) -> None:
+    for variant, curve in zip(section.environment.variants, section.curves, strict=True):
+        values = [curve.columns[line] for line in chart.lines]
+        _draw_curve(axes, curve.steps, values, looks[variant.name], f"{variant.name} ({int(curve.seeds.max())})")
+    axes.set_title(chart.title, fontsize=9)
+    axes.set(xlabel="environment steps", ylabel=chart.label)
+    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(6))
+    axes.grid(alpha=0.25)
 
 
 def _draw_curve(axes: Any, steps: Any, values: Sequence[Any], look: Look, label: str) -> None:
@@ -156,13 +143,6 @@ def _draw_curve(axes: Any, steps: Any, values: Sequence[Any], look: Look, label:
     axes.plot(steps, middle, **style)
     if band:
         axes.fill_between(steps, *band, color=look.color, alpha=0.15, linewidth=0)
-
-
-def _decorate(axes: Any) -> None:
-    axes.set_xlabel("environment steps")
-    axes.xaxis.set_major_formatter(lambda value, _: _short(value))
-    axes.xaxis.set_major_locator(mpl.ticker.MaxNLocator(6))
-    axes.grid(alpha=0.25)
 
 
 def _short(value: float) -> str:

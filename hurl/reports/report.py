@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from hurl.experiments.metrics import CHARTS, Chart
 from hurl.files import package_versions, write_whole
 from hurl.names import nearest
 from hurl.reports.collect import Collection, Environment, ReportError, Run
@@ -41,6 +44,15 @@ class Section:
     threshold: float
     curves: Sequence[Curve]
     summaries: Sequence[Summary]
+
+    @property
+    def charts(self) -> list[Chart]:
+        """The charts that there is something to draw in: that of h, say, only where a heuristic guides."""
+        return [
+            chart
+            for chart in CHARTS.values()
+            if any(np.isfinite(curve.columns[chart.lines[0]]).any() for curve in self.curves)
+        ]
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from hurl.experiments.metrics import CHARTS, COLUMNS, PERCENTILES, auc
 from hurl.reports.collect import Environment, Floats, Run, Variant
 
 __all__ = [
@@ -17,7 +18,6 @@ __all__ = [
     "Estimate",
     "Summary",
     "aggregate",
-    "area",
     "bootstrap",
     "curve_of",
     "default_threshold",
@@ -30,7 +30,6 @@ LAST_ITERATIONS = 5
 RESAMPLES = 10_000
 RLIABLE_RESAMPLES = 2_000
 CONFIDENCE = 0.95
-PERCENTILES = (25, 50, 75)
 # Between the lowest first evaluation and the best final return, where learning counts as done.
 THRESHOLD_SHARE = 0.8
 
@@ -48,19 +47,14 @@ class Estimate:
 class Curve:
     """What is drawn of a variant, one entry an iteration; percentiles are over the seeds that have reached it.
 
-    :param returns: the 25th, 50th and 75th percentile of the evaluation return, shape (3, iterations)
+    :param columns: by name, what the lines of charts are
     """
 
     iterations: Floats
     steps: Floats
     seconds: Floats
     seeds: Floats
-    returns: Floats
-    lambda_: Floats
-    discount: Floats
-    h_mean: Floats
-    h_min: Floats
-    h_max: Floats
+    columns: Mapping[str, Floats]
 
 
 @dataclass(frozen=True)
@@ -106,13 +100,6 @@ class AggregateScores:
     improvement: Estimate | None
 
 
-def area(run: Run, iterations: int) -> float:
-    """Return the area under the curve, AUC = 1/N Σ_{n=1..N} return_n; that of a cloned policy is its return."""
-    if run.iterations == 0:
-        return float(run.column_with_start("return_mean")[0])
-    return float(run.column("return_mean")[:iterations].mean())
-
-
 def final_return(run: Run) -> float:
     """Return the mean evaluation return of the last 5 iterations: one evaluation of 10 episodes is a noisy number."""
     returns = run.column("return_mean") if run.iterations else run.column_with_start("return_mean")
@@ -126,21 +113,22 @@ def curve_of(variant: Variant) -> Curve:
         return _padded([run.column_with_start(column) for run in runs], length)
 
     runs = variant.runs
-    length = max(len(run.values) for run in runs)
-    returns = over_seeds("return_mean")
+    length = max(len(run.rows) for run in runs)
     iterations = _median(over_seeds("iteration"))
-    guidance = np.where(iterations > 0, 1.0, np.nan)  # a cloned policy that has not trained yet has no λ
+    columns: dict[str, Floats] = {}
+    for name, chart in CHARTS.items():
+        if chart.columns:
+            columns |= {column: _median(over_seeds(column)) for column in chart.columns}
+        else:
+            columns |= {f"{chart.name}_{part}": _percentile(over_seeds(name), part) for part in PERCENTILES}
+        if COLUMNS[name].of_training:
+            columns |= {line: np.where(iterations > 0, columns[line], np.nan) for line in chart.lines}
     return Curve(
         iterations=iterations,
         steps=_median(over_seeds("steps")),
         seconds=_median(_padded([run.seconds for run in runs], length)),
         seeds=np.sum(~np.isnan(over_seeds("iteration")), axis=0).astype(np.float64),
-        returns=np.array([_percentile(returns, percentile) for percentile in PERCENTILES]),
-        lambda_=guidance * _median(over_seeds("lambda")),
-        discount=guidance * _median(over_seeds("discount")),
-        h_mean=_median(over_seeds("h_mean")),
-        h_min=_median(over_seeds("h_min")),
-        h_max=_median(over_seeds("h_max")),
+        columns=columns,
     )
 
 
@@ -216,7 +204,7 @@ def _summary(variant: Variant, baseline: Variant, threshold: float) -> Summary:
         unfinished=len(variant.runs) - len(runs),
         iterations=variant.iterations,
         planned=max(run.config.iterations for run in runs),
-        auc=bootstrap(_itself, np.array([area(run, variant.iterations) for run in runs])),
+        auc=bootstrap(_itself, np.array([auc(run.rows, variant.iterations) for run in runs])),
         final=bootstrap(_itself, np.array([final_return(run) for run in runs])),
         samples=median if np.isfinite(median) else None,
         reached=int(np.isfinite(samples).sum()),
@@ -244,7 +232,7 @@ def _common_areas(variant: Variant, baseline: Variant) -> tuple[Floats, Floats]:
 
 def _areas(variant: Variant, iterations: int) -> Floats:
     runs = variant.runs if variant.is_cloning else variant.reaching(iterations)
-    return np.array([area(run, iterations) for run in runs])
+    return np.array([auc(run.rows, iterations) for run in runs])
 
 
 def aggregate(environments: Sequence[Environment], baselines: Sequence[str]) -> tuple[list[AggregateScores], list[str]]:

@@ -116,13 +116,11 @@ def write_tables(report: Report, out: Path) -> None:
 
 
 def _curves(section: Section) -> tuple[list[str], Iterable[Sequence[object]]]:
-    headings = ["variant", "iteration", "steps", "seconds", "seeds", "return_25", "return_50", "return_75"]
-    headings += ["lambda", "discount", "h_mean", "h_min", "h_max"]
+    headings = ["variant", "iteration", "steps", "seconds", "seeds", *section.curves[0].columns]
 
     def rows() -> Iterable[Sequence[object]]:
         for variant, curve in zip(section.environment.variants, section.curves, strict=True):
-            columns = [curve.iterations, curve.steps, curve.seconds, curve.seeds, *curve.returns]
-            columns += [curve.lambda_, curve.discount, curve.h_mean, curve.h_min, curve.h_max]
+            columns = [curve.iterations, curve.steps, curve.seconds, curve.seeds, *curve.columns.values()]
             for values in zip(*(column.tolist() for column in columns), strict=True):
                 iteration, steps, seconds, seeds, *rest = values
                 yield variant.name, int(iteration), int(steps), round(seconds, 3), int(seeds), *rest

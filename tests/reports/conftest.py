@@ -4,14 +4,30 @@ from pathlib import Path
 import pytest
 
 from hurl.experiments.config import load_config
-from hurl.experiments.folder import Row, RunFolder
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.metrics import Row
 
 WriteRun = Callable[..., Path]
 
 
-def row(iteration: int, value: float, *, h: float = float("nan")) -> Row:
+def row(iteration: int, value: float, *, h: float = float("nan"), training: float = float("nan")) -> Row:
     return Row(
-        iteration, 1_000 * iteration, value, 1.0, value - 1, value + 1, 50.0, 0.9, 0.45, h, h - 2, h + 3, 1.0, 2.0, 3.0
+        iteration=iteration,
+        steps=1_000 * iteration,
+        return_mean=value,
+        return_std=1.0,
+        return_min=value - 1,
+        return_max=value + 1,
+        episode_length=50.0,
+        training_return=training,
+        lambda_=0.9,
+        discount=0.45,
+        h_mean=h,
+        h_min=h - 2,
+        h_max=h + 3,
+        seconds_collecting=1.0,
+        seconds_training=2.0,
+        seconds_evaluating=3.0,
     )
 
 

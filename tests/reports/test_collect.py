@@ -6,7 +6,7 @@ from hurl.reports import ReportError, collect_panels, collect_runs
 
 from .conftest import WriteRun
 
-NOT_A_NUMBER = "4,4000,nan,1.0,6.0,8.0,50.0,0.9,0.45,nan,nan,nan,1.0,2.0,3.0\n"
+NOT_A_NUMBER = "4,4000,nan,1.0,6.0,8.0,50.0,nan,0.9,0.45,nan,nan,nan,1.0,2.0,3.0\n"
 
 
 def names(folder: Path) -> dict[str, dict[str, int]]:
@@ -88,7 +88,7 @@ def test_runs_that_made_a_campaigns_data_are_no_variants(write_run: WriteRun, tm
     "left",
     [
         "4,4000,7",
-        "4,4000,7.0,1.0,6.0,8.0,50.0,0.9,0.45,nan,nan,nan,1.0,2.0,3",
+        "4,4000,7.0,1.0,6.0,8.0,50.0,nan,0.9,0.45,nan,nan,nan,1.0,2.0,3",
         "x\n",
         NOT_A_NUMBER,
         NOT_A_NUMBER.replace("4000,nan", "nan,7.0"),

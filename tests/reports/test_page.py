@@ -11,6 +11,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import WebDriverWait
 
 from hurl.reports import collect_runs, compute_report, write_report
 
@@ -156,9 +157,7 @@ def test_the_page_fits_a_telephone(page: Chrome) -> None:
             "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
         )
         assert page.execute_script("return document.documentElement.scrollWidth") <= 390
-        widths = page.execute_script(
-            "return [...document.querySelectorAll('.chart svg')].map(s => s.viewBox.baseVal.width)"
-        )
-        assert max(widths) <= 390
+        widths = "return [...document.querySelectorAll('.chart svg')].map(s => s.viewBox.baseVal.width)"
+        WebDriverWait(page, 10).until(lambda page: max(page.execute_script(widths)) <= 390)
     finally:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -26,11 +26,12 @@ def test_curves_are_percentiles_over_the_seeds_that_have_come_so_far(write_run: 
     for seed, returns in enumerate([[0.0, 0.0, 0.0], [4.0, 8.0], [8.0, 4.0, 2.0]]):
         write_run(f"sac/seed-{seed}", returns, seed=seed, h=1.5)
     curve = curve_of(environment_of(tmp_path).variants[0])
-    assert curve.returns.tolist() == [[2.0, 2.0, 0.5], [4.0, 4.0, 1.0], [6.0, 6.0, 1.5]]
+    percentiles = [curve.columns[f"return_{percentile}"].tolist() for percentile in (25, 50, 75)]
+    assert percentiles == [[2.0, 2.0, 0.5], [4.0, 4.0, 1.0], [6.0, 6.0, 1.5]]
     assert curve.seeds.tolist() == [3, 3, 2]
     assert curve.steps.tolist() == [1_000, 2_000, 3_000]
     assert curve.seconds.tolist() == [6.0, 12.0, 18.0]
-    assert (curve.h_mean[0], curve.h_min[0], curve.h_max[0]) == (1.5, -0.5, 4.5)
+    assert [curve.columns[name][0] for name in ("h_mean", "h_min", "h_max")] == [1.5, -0.5, 4.5]
 
 
 def test_a_table_counts_finished_runs_and_iterations_from_one(write_run: WriteRun, tmp_path: Path) -> None:

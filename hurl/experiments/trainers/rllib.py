@@ -55,7 +55,7 @@ from hurl.experiments.checkpoint import (
 from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.metrics import Row
+from hurl.experiments.metrics import Row, scalars
 from hurl.experiments.trainers.base import TRAINING, build_environment, build_guidance, derive_seed, guidance_columns
 from hurl.experiments.trainers.rllib_config import EPISODE_RETURNS, configure, known_parameters, refusals
 from hurl.rllib import guided
@@ -161,12 +161,8 @@ class RLlibTrainer:
 
     def log(self, row: Row) -> None:
         """Write the figures of an iteration."""
-        names = {f"evaluation/{name}": name for name in ("return_mean", "return_std", "episode_length")}
-        names |= {"training/return": "training_return", "guidance/lambda": "lambda_", "guidance/discount": "discount"}
-        names |= {f"guidance/{name}": name for name in ("h_mean", "h_min", "h_max")}
-        for tag, name in names.items():
-            if np.isfinite(getattr(row, name)):
-                self.events.add_scalar(tag, getattr(row, name), row.steps)
+        for tag, value in scalars(row).items():
+            self.events.add_scalar(tag, value, row.steps)
 
     def save(self, iteration: int) -> None:
         """Write a checkpoint, and go on from it."""

@@ -43,7 +43,7 @@ from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.libraries import LIBRARIES, find_library
-from hurl.experiments.metrics import Row
+from hurl.experiments.metrics import Row, scalars
 from hurl.experiments.trainers.base import (
     CLONING,
     TRAINING,
@@ -151,9 +151,9 @@ class SB3Trainer:
         }
 
     def log(self, row: Row) -> None:
-        """Write the evaluation beside what the model logs."""
-        for name in ("return_mean", "return_std", "episode_length"):
-            self.model.logger.record(f"evaluation/{name}", getattr(row, name))
+        """Write the row beside what the model logs."""
+        for tag, value in scalars(row).items():
+            self.model.logger.record(tag, value)
         if row.iteration:
             self.model.dump_logs()
         else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hurl.experiments.folder import Row
+from hurl.experiments.metrics import Row
 from hurl.experiments.tuning.grid import TuningError
 
 __all__ = ["STARTUP_TRIALS", "Scale", "Timing", "plan_scale"]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import optuna
 
-from hurl.experiments.folder import Row, RunFolder
+from hurl.experiments.folder import RunFolder
+from hurl.experiments.metrics import Row, auc
 from hurl.experiments.tuning.grid import TuningError
 from hurl.experiments.tuning.study import Study, TrialState
 from hurl.files import lock_file
 
-__all__ = ["auc", "run_trial"]
+__all__ = ["run_trial"]
 
 
 def run_trial(study: Study, number: int, report: Callable[[Row], None] = lambda row: None) -> TrialState:
@@ -62,11 +63,6 @@ def _finish(study: Study, trial: optuna.Trial, report: Callable[[Row], None]) ->
     except TrainingFailedError as error:
         trial.set_user_attr("reason", str(error))
         study.optuna.tell(trial, state=TrialState.FAIL)
-
-
-def auc(rows: Sequence[Row]) -> float:
-    """Return the score of a run: AUC = 1/n Σ return_i over its iterations 1 … n so far, as in reports."""
-    return float(np.mean([row.return_mean for row in rows if row.iteration > 0]))
 
 
 def _tidy(study: Study, number: int) -> None:

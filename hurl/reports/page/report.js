@@ -5,7 +5,6 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const tooltip = document.getElementById("tooltip");
 const state = { axis: "steps", hidden: data.environments.map(() => new Set()) };
 const MARGIN = { top: 10, right: 14, bottom: 42, left: 62 };
-const Y_TITLES = { return: "return", lambda: "λ", discount: "λγ", h: "h" };
 
 // --- small things ---------------------------------------------------------------------------------------------------
 
@@ -113,7 +112,7 @@ function drawCurves(place) {
   const index = +place.dataset.environment, chart = place.dataset.chart;
   const environment = data.environments[index];
   const axis = axisOf(environment.variants);
-  const box = frame(place, chart === "return" ? 340 : 230, MARGIN);
+  const box = frame(place, data.charts[chart].wide ? 340 : 230, MARGIN);
   const all = environment.variants.filter((variant) => !variant.level).flatMap((variant) => variant.x[state.axis]);
   const xLimits = [0, Math.max(...all, state.axis === "iterations" ? 1 : axis.unit) / axis.unit];
   const curves = environment.variants
@@ -129,7 +128,7 @@ function drawCurves(place) {
     return;
   }
   const y = scale(yLimits, box.bottom, box.top);
-  drawYAxis(box, y, yLimits, Y_TITLES[chart]);
+  drawYAxis(box, y, yLimits, data.charts[chart].label);
   for (const curve of curves) drawCurve(box, curve, x, y);
   followPointer(box, curves, x, axis);
 }
