@@ -45,11 +45,12 @@ def diagnose(
     from hurl.diagnosis import diagnose as judge
     from hurl.files import write_whole
     from hurl.heuristics.storage import find_heuristic
+    from hurl.names import parse_heuristic
 
     with _progress() as progress:
         task = progress.add_task(f"reading {dataset}", total=None)
         episodes = load_episodes(dataset, root)
-        function = find_heuristic(heuristic, episodes.observation_space, gamma)
+        function = find_heuristic(parse_heuristic(heuristic), episodes.observation_space, gamma)
         progress.update(task, description="evaluating h")
         result = judge(
             function,

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
 from hurl.guidance import HeuristicError
-from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin
+from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
 from hurl.heuristics.monte_carlo import fit_returns, r_squared, usable_episodes
 from hurl.heuristics.network import Fitting, Network, as_inputs, in_chunks, one_hot
 
 __all__ = ["EnsembleLowerBound"]
 
 
+@register("ensemble")
 class EnsembleLowerBound(StorableHeuristic):
     """h(s) = m(s) − β·d(s), mean and deviation of k Monte-Carlo networks f_1, …, f_k at s.
 

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
 from hurl.data.returns import drop_time_limits
 from hurl.guidance import HeuristicError
-from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin
+from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
 from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network, in_chunks
 
 __all__ = ["MonteCarloHeuristic", "fit_returns", "r_squared", "returns_of", "usable_episodes"]
 
 
+@register("monte-carlo")
 class MonteCarloHeuristic(StorableHeuristic):
     """Monte-Carlo regression: h = argmin_f Σ_t (f(s_t) − G_t)², with G_t the discounted return that followed s_t.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hurl.data import Episodes, discounted_returns, load_episodes
 from hurl.guidance import HeuristicError
-from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin
+from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
 from hurl.heuristics.monte_carlo import r_squared, usable_episodes
 from hurl.heuristics.network import Network, as_inputs, in_chunks, one_hot, standardisation
 from hurl.heuristics.storage import check_shape
@@ -38,6 +38,7 @@ REPORT_EVERY = 100
 LOG_DEVIATION_LIMITS = (-20.0, 2.0)
 
 
+@register("offline-rl")
 class OfflineRLHeuristic(StorableHeuristic):
     """V of an offline RL algorithm, which finds what the data allows beyond the policies that made it.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, load_episodes
 from hurl.guidance import HeuristicError
-from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights
+from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, register
 from hurl.heuristics.monte_carlo import MonteCarloHeuristic, r_squared, returns_of, usable_episodes
 from hurl.heuristics.network import (
     Fitting,
@@ -91,6 +91,7 @@ class StateVAE:
         return cls(encoder, decoder, check_shape(weights, "mean", size), check_shape(weights, "scale", size))
 
 
+@register("vae")
 class VAEFilteredHeuristic(StorableHeuristic):
     """The Monte-Carlo heuristic where a state is known, the lowest return in the data where it is not.
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.guidance import Guidance, HeuristicError, Shaping
-from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights
+from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights, register
 from hurl.heuristics.network import Network, as_inputs, one_hot
 from hurl.heuristics.storage import check_shape
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
 
 __all__ = ["ValueFunctionHeuristic", "check_estimates_original"]
-
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +38,7 @@ class Normalisation:
         return np.clip((inputs - self.mean) / self.deviation, -self.clip, self.clip).astype(np.float32)
 
 
+@register("value-function")
 class ValueFunctionHeuristic(StorableHeuristic):
     """The value function of an existing agent, so that it guides a new one.
 

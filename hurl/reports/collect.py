@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hurl.experiments.config import ConfigurationError, RunConfig
 from hurl.experiments.folder import COLUMNS, RunFolder
+from hurl.names import HeuristicFolder
 
 __all__ = ["Collection", "Environment", "Floats", "ReportError", "Run", "Variant", "collect_panels", "collect_runs"]
 
@@ -291,8 +292,8 @@ def _group(run: Run) -> tuple[str, str]:
         return "", json.dumps(config, sort_keys=True)
     if config["warm_start"]:
         config["warm_start"] |= {"dataset": None, "root": None}
-    heuristic = config["guidance"]["heuristic"] if config["guidance"] else None
-    if isinstance(heuristic, str) and ":" not in heuristic:
+    guidance = run.config.guidance
+    if guidance is not None and isinstance(guidance.heuristic, HeuristicFolder):
         config["guidance"] |= {"heuristic": None}
     return str(run.folder.resolve().parent), json.dumps(config, sort_keys=True)
 

@@ -73,16 +73,15 @@ def test_files_have_a_place_where_none_is_given(run, tmp_path, name, folder):
     ],
 )
 def test_a_run_and_a_diagnosis_find_a_heuristic_by_the_same_rules(run, tmp_path, name, message):
-    from types import SimpleNamespace
-
-    from hurl.experiments.build import find_heuristic
+    from hurl.heuristics.storage import find_heuristic
+    from hurl.names import parse_heuristic
 
     (tmp_path / "storing.py").write_text("from hurl.heuristics import Zero\nzero = Zero(gamma=0.8)\n")
     code, _, errors = run("diagnose", name, "--dataset test/noise-v0 --gamma 0.9")
     assert code == 2, errors
     assert message in errors
     with pytest.raises(ValueError, match=re.escape(message)):
-        find_heuristic(name, SimpleNamespace(observation_space=VECTORS), 0.9)
+        find_heuristic(parse_heuristic(name), VECTORS, 0.9)
 
 
 def test_saved_heuristic_brings_its_discount(run, tmp_path):
