@@ -70,7 +70,7 @@ class Registry(dict[str, type[Kind]]):
                     entry.load()
                 except Exception as error:
                     raise ImportError(
-                        f"{entry.value!r}, a package's part of {self.room}, can't be loaded: {error}"
+                        f"{entry.value!r}, a package's {self.room}, can't be loaded ({error}): mend or uninstall it"
                     ) from error
             self._is_loaded = True
         return self

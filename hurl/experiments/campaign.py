@@ -13,6 +13,7 @@ campaign is a list of commands and what each of them needs. In the folder of a c
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -202,10 +203,10 @@ class _Planner:
         """Add the fitting of a heuristic; return its folder, named by all that determines it, and the step."""
         from hurl.experiments.fitting import check_fit  # heavy, and only for this
 
-        check_fit(fit.kind, fit.parameters)
+        has_seed = "seed" in inspect.signature(check_fit(fit.kind, fit.parameters).fit).parameters
         key = _digest(dataset, fit.kind, fit.parameters, gamma)
         folder = self.shared / "heuristics" / f"{fit.kind}-seed-{seed}-{key}"
-        settings = _as_options({"seed": seed} | fit.parameters)
+        settings = _as_options(({"seed": seed} if has_seed else {}) | fit.parameters)
         arguments = ["--dataset", dataset, "--root", str(self.shared / "data"), "--gamma", str(gamma)]
         step = self._add(
             f"fit {folder.name}",

@@ -12,10 +12,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
+from hurl.data import TimeLimit, load_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
-from hurl.heuristics.monte_carlo import fit_returns, r_squared, usable_episodes
+from hurl.heuristics.monte_carlo import fit_returns, scores, usable_episodes
 from hurl.heuristics.network import Fitting, Network, as_inputs, in_chunks, one_hot
 
 __all__ = ["EnsembleLowerBound"]
@@ -90,9 +90,8 @@ class EnsembleLowerBound(StorableHeuristic):
             )
             networks.append(network)
         heuristic = cls(tuple(networks), beta, time_limit, **data_origin(episodes, gamma))
-        heuristic.metrics["r2_training"] = heuristic._r_squared(train)
-        if held_out is not None:
-            heuristic.metrics["r2_held_out"] = heuristic._r_squared(held_out)
+        beyond = heuristic.mean if time_limit == "bootstrap" else None
+        heuristic.metrics |= scores(train, held_out, gamma, heuristic.mean, beyond)
         heuristic.metrics["seconds"] = perf_counter() - begun
         return heuristic
 
@@ -116,13 +115,6 @@ class EnsembleLowerBound(StorableHeuristic):
         inputs = as_inputs(observations, self.observation_space)
         n = self.observation_space.n
         return in_chunks(lambda chunk: function(self._stacked(one_hot(chunk, n))[..., 0]), inputs)
-
-    def _r_squared(self, episodes: Episodes) -> float:
-        """Return R² of the mean; where time limits are bootstrapped, with the mean's values beyond them."""
-        last_values = self.mean(episodes.last_states) if self.time_limit == "bootstrap" else None
-        assert self.gamma is not None
-        targets = discounted_returns(episodes, gamma=self.gamma, last_values=last_values)
-        return r_squared(targets, self.mean(episodes.observations))
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture, β, and how time limits counted."""

@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hurl.data import Episodes, TimeLimit, load_episodes
+from hurl.data import TimeLimit, load_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, register
-from hurl.heuristics.monte_carlo import MonteCarloHeuristic, r_squared, returns_of, usable_episodes
+from hurl.heuristics.monte_carlo import MonteCarloHeuristic, returns_of, scores, usable_episodes
 from hurl.heuristics.network import (
     Fitting,
     Network,
@@ -186,20 +186,11 @@ class VAEFilteredHeuristic(StorableHeuristic):
         # a batch of another size may be rounded otherwise, which must not make a state at the limit unknown
         threshold = float(np.percentile(losses, percentile)) * (1 + ROUNDING)
         heuristic = cls(values.network, vae, threshold, float(lowest), time_limit, **values.origin())
-        heuristic.metrics = {**values.metrics, "vae_loss": loss, **heuristic._r_squared(episodes, validation, seed)}
+        train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
+        beyond = values if time_limit == "bootstrap" else None
+        heuristic.metrics = values.metrics | {"vae_loss": loss} | scores(train, held_out, gamma, heuristic, beyond)
         heuristic.metrics["seconds"] = perf_counter() - begun
         return heuristic
-
-    def _r_squared(self, episodes: Episodes, validation: float, seed: int) -> dict[str, float]:
-        """Return R² on the episodes that the network was fitted to, and on those held out, if any."""
-        train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
-        assert self.gamma is not None
-        scores = {}
-        for name, part in (("r2_training", train), ("r2_held_out", held_out)):
-            if part is not None:
-                targets = returns_of(part, self.gamma, self.time_limit, self.network, self.observation_space)
-                scores[name] = r_squared(targets, self(part.observations))
-        return scores
 
     def __call__(self, observations: Any) -> Array:
         """Return h for a batch of observations, shape (n,)."""
