@@ -9,15 +9,7 @@ from typing import Protocol, Self
 
 from hurl.names import Registry
 
-__all__ = [
-    "KINDS",
-    "ConstantSchedule",
-    "ExponentialSchedule",
-    "LinearSchedule",
-    "Schedule",
-    "TanhSchedule",
-    "register",
-]
+__all__ = ["KINDS", "ConstantSchedule", "ExponentialSchedule", "LinearSchedule", "Schedule", "TanhSchedule", "register"]
 
 # The paper's tanh schedule is scaled to reach this share of its limit at n = αN, where it is cut off at 1.
 TANH_LIMIT = 0.99

@@ -59,14 +59,11 @@ class EnsembleLowerBound(StorableHeuristic):
     ) -> Self:
         """Fit the networks one after the other: on a processor that is no slower than all at once.
 
-        :param dataset: a Minari dataset, its id, or episodes
-        :param gamma: γ, the discount of the returns
+        Parameters that are not named here are those of `MonteCarloHeuristic.fit`.
+
         :param members: k, how many networks
         :param beta: β, how many deviations below the mean h is
-        :param time_limit: how an episode that a time limit ended counts: `cut`, `bootstrap` or `drop`
         :param validation: the share of episodes that no network sees, to measure R² of the mean; 0 holds none out
-        :param seed: of the split, the first weights and the order of the data
-        :param root: the folder of Minari datasets, None for the user's own
         :param report: called after each epoch of each network, with the number of epochs so far, that of all networks'
             epochs, the loss, and R²
         :param fitting: how a network is fitted, see `hurl.heuristics.network.Fitting`

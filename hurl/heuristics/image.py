@@ -58,15 +58,11 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
         The paper takes one step for each of the 38 batches that its 192,000 observations make. Smaller datasets need
         more epochs, or smaller batches.
 
-        :param dataset: a Minari dataset, its id, or episodes
-        :param gamma: γ, the discount of the returns
-        :param time_limit: how an episode that a time limit ended counts: `cut`, `bootstrap` or `drop`
-        :param validation: the share of episodes that are held out to measure R²; 0 holds none out
+        Parameters that are not named here are those of `MonteCarloHeuristic.fit`.
+
         :param epochs: passes over the data
         :param batch_size: transitions in an update
         :param learning_rate: Adam's step size
-        :param seed: of the split, the first weights and the order of the data
-        :param root: the folder of Minari datasets, None for the user's own
         :param report: called after each update with its number, that of all, the loss, and R² on the held-out episodes
             after the epoch before
         """

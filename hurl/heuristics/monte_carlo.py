@@ -147,9 +147,8 @@ def scores(
     for name, part in (("r2_training", train), ("r2_held_out", held_out)):
         if part is not None:
             last_values = None if beyond is None else np.asarray(beyond(part.last_states))
-            found[name] = r_squared(
-                discounted_returns(part, gamma=gamma, last_values=last_values), h(part.observations)
-            )
+            targets = discounted_returns(part, gamma=gamma, last_values=last_values)
+            found[name] = r_squared(targets, np.asarray(h(part.observations)))
     return found
 
 

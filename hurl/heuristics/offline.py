@@ -81,15 +81,13 @@ class OfflineRLHeuristic(StorableHeuristic):
         """Run the algorithm on a dataset, its observations standardised and its rewards scaled by the deviation of the
         returns, so that its parameters mean the same whatever the units.
 
-        :param dataset: a Minari dataset, its id, or episodes
-        :param gamma: γ, the discount
+        Parameters that are not named here are those of `MonteCarloHeuristic.fit`.
+
         :param algorithm: `iql`, for continuous actions, or `cql`, which takes some six times as long
         :param steps: updates
         :param batch_size: transitions in an update
         :param hidden: widths of the hidden layers
         :param validation: the share of episodes that are held out to measure R² against their returns; 0 holds none out
-        :param seed: of the split, the first weights and the order of the data
-        :param root: the folder of Minari datasets, None for the user's own
         :param report: called every 100 updates with their number, that of all, the loss, and None
         :param options: the algorithm's own numbers, as d3rlpy names them, such as `expectile` (IQL),
             `conservative_weight` (CQL) or `alpha` (CQL, discrete actions)

@@ -140,15 +140,11 @@ class VAEFilteredHeuristic(StorableHeuristic):
     ) -> Self:
         """Fit the Monte-Carlo network, then the autoencoder.
 
-        :param dataset: a Minari dataset, its id, or episodes
-        :param gamma: γ, the discount of the returns
+        Parameters that are not named here are those of `MonteCarloHeuristic.fit`.
+
         :param percentile: the share of the data's states, in percent, that count as known
         :param latent: the number of the autoencoder's latent variables
         :param vae_epochs: passes over the data to fit the autoencoder
-        :param time_limit: how an episode that a time limit ended counts: `cut`, `bootstrap` or `drop`
-        :param validation: the share of episodes that are held out to measure R²; 0 holds none out
-        :param seed: of the split, the first weights and the order of the data
-        :param root: the folder of Minari datasets, None for the user's own
         :param report: called after each epoch with the number of epochs so far, that of all, the loss, and R²; the
             autoencoder's epochs come last and have no R²
         :param fitting: how the network is fitted, see `hurl.heuristics.network.Fitting`; the autoencoder takes the
