@@ -24,7 +24,7 @@ from rich.progress import track
 from rich.table import Table
 
 import hurl
-from hurl.heuristics.image import ImpalaCNN
+from hurl.impala import ImpalaCNN
 from hurl.rllib import guided, on_envpool, on_procgen
 
 GAMMA = 0.99

@@ -4,13 +4,101 @@ from __future__ import annotations
 
 import difflib
 import os
+import pkgutil
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
-__all__ = ["find_function", "install_extra", "is_yaml", "look_beside", "nearest"]
+__all__ = [
+    "HeuristicFolder",
+    "HeuristicFunction",
+    "HeuristicName",
+    "Registry",
+    "find_function",
+    "install_extra",
+    "is_yaml",
+    "look_beside",
+    "nearest",
+    "parse_heuristic",
+]
+
+Kind = TypeVar("Kind")
+Class = TypeVar("Class", bound=type[Any])
+
+
+class Registry(dict[str, type[Kind]]):
+    """Classes by the names that users write, each registered where it is defined.
+
+    :param room: the module, or the package of modules, that defines hurl's own; the entry points with which installed
+        packages name modules that define more have the same name
+    """
+
+    def __init__(self, room: str) -> None:
+        super().__init__()
+        self.room, self._is_loaded = room, False
+
+    def register(self, name: str) -> Callable[[Class], Class]:
+        """Return a decorator that names a class; one that is defined anew, as in a notebook, takes its own place.
+
+        :param name: what users write; it must be new, and so must be the name of the class, which files have
+        """
+
+        def add(cls: Class) -> Class:
+            for known, other in list(self.items()):
+                if _place(other) == _place(cls):
+                    del self[known]
+                elif known == name or other.__name__ == cls.__name__:
+                    raise ValueError(
+                        f"{_place(cls)} can't be {name!r}: {_place(other)} is {known!r} already, choose another name"
+                    )
+            self[name] = cls
+            return cls
+
+        return add
+
+    def load(self) -> Self:
+        """Import all modules that define classes, hurl's own and those of packages."""
+        from importlib.metadata import entry_points  # `import hurl` need not wait for it
+
+        if not self._is_loaded:
+            for module in pkgutil.iter_modules(getattr(import_module(self.room), "__path__", ())):
+                import_module(f"{self.room}.{module.name}")
+            for entry in entry_points(group=self.room):
+                try:
+                    entry.load()
+                except Exception as error:
+                    raise ImportError(
+                        f"{entry.value!r}, a package's {self.room}, can't be loaded ({error}): mend or uninstall it"
+                    ) from error
+            self._is_loaded = True
+        return self
+
+
+def _place(cls: type[Any]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+class HeuristicName(str):
+    """The name of a heuristic that there is, see `parse_heuristic`."""
+
+
+class HeuristicFunction(HeuristicName):
+    """`module:function`."""
+
+
+class HeuristicFolder(HeuristicName):
+    """The folder of a saved heuristic."""
+
+
+def parse_heuristic(name: str) -> HeuristicName:
+    """Tell what a name is of: of a function if it has a colon and no separator of paths, or else of a folder.
+
+    It is the same wherever a run's configuration is read, so whether there is such a folder does not matter.
+    """
+    is_path = "/" in name or os.sep in name
+    return HeuristicFunction(name) if ":" in name and not is_path else HeuristicFolder(name)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

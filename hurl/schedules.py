@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
-__all__ = ["ConstantSchedule", "ExponentialSchedule", "LinearSchedule", "Schedule", "TanhSchedule"]
+from hurl.names import Registry
+
+__all__ = ["KINDS", "ConstantSchedule", "ExponentialSchedule", "LinearSchedule", "Schedule", "TanhSchedule", "register"]
 
 # The paper's tanh schedule is scaled to reach this share of its limit at n = αN, where it is cut off at 1.
 TANH_LIMIT = 0.99
@@ -20,8 +23,31 @@ class Schedule(Protocol):
         ...
 
 
+# A configuration names a kind of schedule, and beside it the arguments of its constructor, or of its class method
+# `for_run` where it has one. An argument called `iterations` is the run's own number unless it is set.
+KINDS: Registry[Schedule] = Registry("hurl.schedules")
+register = KINDS.register
+
+
+class _Configured:
+    """A schedule of hurl's own: configurations have the same parameters for all, at their defaults where unused."""
+
+    @classmethod
+    def for_run(cls, *, lambda0: float, alpha: float = 1.0, omega: float | None = None, iterations: int) -> Self:
+        """Return the schedule that a configuration describes."""
+        known = inspect.signature(cls).parameters
+        check_coefficient("lambda0", lambda0)
+        if omega is not None and ("omega" not in known or alpha != 1.0):
+            raise ValueError(f"omega={omega} is for kind: tanh without alpha")
+        if alpha != 1.0 and "alpha" not in known:
+            raise ValueError(f"alpha={alpha} has no meaning for kind: constant")
+        rise = {"iterations": iterations, "alpha": alpha} if omega is None else {"omega": omega}
+        return cls(lambda0, **{name: value for name, value in rise.items() if name in known})  # type: ignore[call-arg]
+
+
+@register("constant")
 @dataclass(frozen=True)
-class ConstantSchedule:
+class ConstantSchedule(_Configured):
     """λ_n = λ for every n."""
 
     lambda_: float
@@ -36,7 +62,19 @@ class ConstantSchedule:
 
 
 @dataclass(frozen=True)
-class LinearSchedule:
+class _Rising(_Configured):
+    lambda0: float
+    _: KW_ONLY
+    iterations: int
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_rise(self.lambda0, self.alpha, self.iterations)
+
+
+@register("linear")
+@dataclass(frozen=True)
+class LinearSchedule(_Rising):
     """λ_n = λ0 + (1 − λ0)·min(1, (n − 1)/(αN − 1)).
 
     :param lambda0: λ of the first iteration
@@ -44,35 +82,20 @@ class LinearSchedule:
     :param alpha: how slowly λ rises: it reaches 1 after αN iterations
     """
 
-    lambda0: float
-    _: KW_ONLY
-    iterations: int
-    alpha: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_rise(self.lambda0, self.alpha, self.iterations)
-
     def __call__(self, iteration: int) -> float:
         """Return λ_n."""
         return _rise(self.lambda0, _progress(iteration, self.alpha, self.iterations))
 
 
+@register("exponential")
 @dataclass(frozen=True)
-class ExponentialSchedule:
+class ExponentialSchedule(_Rising):
     """λ_n = 1 − (1 − λ0)·(1 − 1/(αN))^(n − 1): each iteration closes the share 1/(αN) of the gap to 1.
 
     :param lambda0: λ of the first iteration
     :param iterations: N, the iterations of the run
     :param alpha: how slowly λ rises; where αN ≤ 1 it is 1 from the second iteration on
     """
-
-    lambda0: float
-    _: KW_ONLY
-    iterations: int
-    alpha: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check_rise(self.lambda0, self.alpha, self.iterations)
 
     def __call__(self, iteration: int) -> float:
         """Return λ_n."""
@@ -81,8 +104,9 @@ class ExponentialSchedule:
         return _rise(self.lambda0, 1.0 - (1.0 - rate) ** (iteration - 1))
 
 
+@register("tanh")
 @dataclass(frozen=True)
-class TanhSchedule:
+class TanhSchedule(_Configured):
     """The paper's schedule, λ_n = λ0 + (1 − λ0)·c_ω·tanh(ω(n − 1)), cut off at 1.
 
     It is given in one of two ways. With α and N, as in the paper's appendix,

@@ -44,11 +44,12 @@ def diagnose(
     from hurl.diagnosis import diagnose as judge
     from hurl.files import write_whole
     from hurl.heuristics.storage import find_heuristic
+    from hurl.names import parse_heuristic
 
     with Bars(transient=True) as bars:
         bars.draw("diagnosis", 0, None, f"reading {dataset}")
         episodes = load_episodes(dataset, root)
-        function = find_heuristic(heuristic, episodes.observation_space, gamma)
+        function = find_heuristic(parse_heuristic(heuristic), episodes.observation_space, gamma)
         result = judge(
             function,
             episodes,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
+from typer.core import TyperArgument, TyperCommand
 
 from hurl.cli.app import app, console
 from hurl.cli.progress import Bars
@@ -17,20 +18,25 @@ if TYPE_CHECKING:
     from hurl.heuristics.base import StorableHeuristic
 
 
-VALUE_FUNCTION = "value-function"
+class FitCommand(TyperCommand):
+    """A command whose help names the kinds that there are, users' own among them."""
+
+    def format_help(self, *arguments: Any, **more: Any) -> None:
+        """Find the kinds, which other commands need not wait for."""
+        from hurl.experiments.fitting import kind_names
+
+        kind = next(parameter for parameter in self.params if isinstance(parameter, TyperArgument))
+        *others, last = kind_names()
+        kind.help = f"{', '.join(others)}, or {last}."
+        super().format_help(*arguments, **more)
 
 
 @app.command(
-    epilog="Example:  hurl fit monte-carlo --dataset hopper/behaviour-v0 --gamma 0.999 --out heuristics/hopper-mc"
+    cls=FitCommand,
+    epilog="Example:  hurl fit monte-carlo --dataset hopper/behaviour-v0 --gamma 0.999 --out heuristics/hopper-mc",
 )
 def fit(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND",
-            help="zero, engineered, monte-carlo, image-monte-carlo, vae, ensemble, offline-rl, or value-function.",
-        ),
-    ],
+    kind: Annotated[str, typer.Argument(metavar="KIND")],
     out: Annotated[Path, typer.Option(help="The heuristic's folder.")],
     dataset: Annotated[
         str | None, typer.Option(help="The id of a Minari dataset, such as hopper/behaviour-v0.")
@@ -51,13 +57,13 @@ def fit(
 ) -> None:
     """Make a heuristic from a dataset, or from an agent's critic, and save it as a folder without pickles."""
     prepare_process(threads)
-    from hurl.experiments.fitting import KINDS, check_kind, fit_heuristic
+    from hurl.experiments.fitting import find_kind, fit_heuristic
     from hurl.heuristics.storage import check_folder
 
-    check_kind(kind, [*KINDS, VALUE_FUNCTION])
+    cls = find_kind(kind)
     check_folder(out)
     heuristic: StorableHeuristic
-    if kind == VALUE_FUNCTION:
+    if not hasattr(cls, "fit"):
         heuristic = _take_value_function(run, [dataset, gamma, root, seed, settings])
     else:
         if dataset is None or gamma is None or run is not None:

@@ -6,6 +6,7 @@ campaign is a list of commands, what each of them reads and what it makes. `Camp
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -121,10 +122,10 @@ class Campaign:
         """Add the fitting of a heuristic; return its folder."""
         from hurl.experiments.fitting import check_fit  # heavy, and only for this
 
-        check_fit(fit.kind, fit.parameters)
+        takes_seed = "seed" in inspect.signature(check_fit(fit.kind, fit.parameters).fit).parameters
         folder = self.folder.heuristic(recipe.dataset, fit, gamma, recipe.seed)
         options = ["--dataset", recipe.dataset, "--root", str(self.folder.data), "--gamma", str(gamma)]
-        for setting in as_overrides({"seed": recipe.seed} | fit.parameters):
+        for setting in as_overrides(({"seed": recipe.seed} if takes_seed else {}) | fit.parameters):
             options += ["--set", setting]
         arguments = ("fit", fit.kind, *options, "--threads", "1", "--out", str(folder))
         self._add(f"fit {folder.name}", arguments, (data,), (folder,), finished=folder.exists())

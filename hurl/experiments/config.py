@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import cache
 from importlib import resources
@@ -12,13 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, create_model
+from pydantic.functional_validators import BeforeValidator, InstanceOf, field_validator, model_validator
 
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.libraries import Demand, Library, find_library
 from hurl.guidance import Shaping
-from hurl.names import is_yaml, nearest
-from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, Schedule, TanhSchedule
+from hurl.names import HeuristicName, is_yaml, nearest, parse_heuristic
+from hurl.schedules import KINDS as SCHEDULES
+from hurl.schedules import Schedule
 
 __all__ = [
     "AlgorithmConfig",
@@ -79,35 +82,51 @@ class AlgorithmConfig(_Strict):
         return self.library.demand(self.parameters)
 
 
-class ScheduleConfig(_Strict):
-    """λ over the iterations."""
+class ScheduleConfig(_Strict, extra="allow"):
+    """λ over the iterations: a kind of schedule, and beside it the parameters that this kind has."""
 
-    kind: Literal["constant", "linear", "exponential", "tanh"] = "tanh"
-    lambda0: float = Field(ge=0, le=1)
-    alpha: float = Field(1.0, gt=0)
-    omega: float | None = Field(None, gt=0, description="the rate of tanh, in place of alpha")
-    iterations: int | None = Field(None, ge=1, description="N, in place of the run's own iterations")
+    kind: str = "tanh"
+
+    @field_validator("kind")
+    @classmethod
+    def _check_kind(cls, kind: str) -> str:
+        _schedule_maker(kind)
+        return kind
 
     @model_validator(mode="after")
-    def _check_kind(self) -> ScheduleConfig:
-        if self.omega is not None and (self.kind != "tanh" or self.alpha != 1.0):
-            raise ValueError(f"omega={self.omega} is for kind: tanh without alpha")
-        if self.kind == "constant" and self.alpha != 1.0:
-            raise ValueError(f"alpha={self.alpha} has no meaning for kind: constant")
+    def _check_parameters(self) -> ScheduleConfig:
+        checked = _schedule_parameters(self.kind).model_validate(self.parameters)
+        self.parameters.update(checked.model_dump())
         return self
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The kind's parameters, with their defaults."""
+        assert self.model_extra is not None
+        return self.model_extra
 
     def build(self, iterations: int) -> Schedule:
         """Make the schedule for a run of so many iterations."""
-        iterations = self.iterations or iterations
-        if self.kind == "constant":
-            return ConstantSchedule(self.lambda0)
-        if self.kind == "linear":
-            return LinearSchedule(self.lambda0, iterations=iterations, alpha=self.alpha)
-        if self.kind == "exponential":
-            return ExponentialSchedule(self.lambda0, iterations=iterations, alpha=self.alpha)
-        if self.omega is not None:
-            return TanhSchedule(self.lambda0, omega=self.omega)
-        return TanhSchedule(self.lambda0, iterations=iterations, alpha=self.alpha)
+        own = {"iterations": iterations} if self.parameters.get("iterations", 0) is None else {}
+        return _schedule_maker(self.kind)(**self.parameters | own)
+
+
+def _schedule_maker(kind: str) -> Callable[..., Schedule]:
+    if kind not in SCHEDULES.load():
+        raise ValueError(f"must be one of {', '.join(SCHEDULES)}")
+    return getattr(SCHEDULES[kind], "for_run", SCHEDULES[kind])
+
+
+def _schedule_parameters(kind: str) -> type[BaseModel]:
+    """Return the parameters of a kind of schedule: the arguments that it is made with, see `hurl.schedules.KINDS`."""
+    arguments = inspect.signature(_schedule_maker(kind), eval_str=True).parameters
+    fields: dict[str, Any] = {
+        name: (argument.annotation, ... if argument.default is argument.empty else argument.default)
+        for name, argument in arguments.items()
+    }
+    if "iterations" in fields:
+        fields["iterations"] = (Annotated[int | None, Field(ge=1)], None)
+    return create_model(kind, __base__=_Strict, **fields)
 
 
 class FitConfig(_Strict):
@@ -121,7 +140,8 @@ class GuidanceConfig(_Strict):
     """The heuristic and how it guides."""
 
     heuristic: Annotated[
-        Annotated[str, Tag("name")] | Annotated[FitConfig, Tag("fit")],
+        Annotated[InstanceOf[HeuristicName], BeforeValidator(parse_heuristic), Tag("name")]
+        | Annotated[FitConfig, Tag("fit")],
         Discriminator(lambda value: "name" if isinstance(value, str) else "fit"),
     ] = Field(
         description="module:function, a saved heuristic's folder, or the kind of one to be fitted to the run's data"
@@ -187,6 +207,15 @@ class RunConfig(_Strict):
     def _check_iterations(self) -> RunConfig:
         if self.iterations == 0 and self.warm_start is None:
             raise ValueError("iterations: input should be greater than or equal to 1, got 0 without a warm_start")
+        return self
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> RunConfig:
+        if self.guidance is not None:
+            try:
+                self.guidance.schedule.build(max(1, self.iterations))
+            except ValueError as error:
+                raise ValueError(f"guidance.schedule: {error}") from None
         return self
 
     @model_validator(mode="after")
@@ -274,7 +303,7 @@ def validate(values: Mapping[str, Any], source: str) -> RunConfig:
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        problems = "; ".join(_describe(dict(problem)) for problem in error.errors())
+        problems = "; ".join(_describe(dict(problem), values) for problem in error.errors())
         raise ConfigurationError(f"{source}: {problems}") from None
 
 
@@ -361,14 +390,14 @@ def _merge(base: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, An
     return merged
 
 
-def _describe(problem: dict[str, Any]) -> str:
+def _describe(problem: dict[str, Any], values: Mapping[str, Any]) -> str:
     path = [str(part) for part in problem["loc"]]
     if path[:2] == ["guidance", "heuristic"]:
         del path[2:3]  # which of its two forms was meant, a name or what is to be fitted
     *parents, key = path or ["configuration"]
     where = ".".join([*parents, key])
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {where!r}{nearest(key, _keys_at(parents))}"
+        return f"unknown key {where!r}{nearest(key, _keys_at(parents, values))}"
     if problem["type"] == "missing":
         return f"the key {where!r} is missing"
     message = problem["msg"].removeprefix("Value error, ")
@@ -377,8 +406,10 @@ def _describe(problem: dict[str, Any]) -> str:
     return f"{where}: {message[0].lower()}{message[1:]}, got {problem['input']!r}"
 
 
-def _keys_at(parents: list[str]) -> list[str]:
-    """Return the keys that the configuration has under a path."""
+def _keys_at(parents: list[str], values: Mapping[str, Any]) -> list[str]:
+    """Return the keys that a configuration of these values has under a path."""
+    if parents == ["guidance", "schedule"]:
+        return list(_schedule_parameters(values["guidance"]["schedule"].get("kind", "tanh")).model_fields)
     model: Any = RunConfig
     for parent in parents:
         annotation = model.model_fields[parent].annotation

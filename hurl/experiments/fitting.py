@@ -1,31 +1,22 @@
-"""From the name of a kind of heuristic to one fitted to a dataset, or taken from an agent."""
+"""From the name of a kind of heuristic to one fitted to a dataset."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import hurl.heuristics
 from hurl.data import load_episodes
 from hurl.experiments.config import ConfigurationError
-from hurl.heuristics.base import FitReport, StorableHeuristic
+from hurl.heuristics.base import KINDS, FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
 from hurl.names import nearest
 
-__all__ = ["KINDS", "check_fit", "check_kind", "fit_heuristic"]
+__all__ = ["check_fit", "find_kind", "fit_heuristic", "kind_names"]
 
-KINDS = {
-    "zero": "Zero",
-    "engineered": "Engineered",
-    "monte-carlo": "MonteCarloHeuristic",
-    "image-monte-carlo": "ImageMonteCarloHeuristic",
-    "vae": "VAEFilteredHeuristic",
-    "ensemble": "EnsembleLowerBound",
-    "offline-rl": "OfflineRLHeuristic",
-}
+MAKERS = ("fit", "from_agent")  # class methods that make a heuristic, from data and from an agent
 
 
 def fit_heuristic(
@@ -39,7 +30,7 @@ def fit_heuristic(
 ) -> StorableHeuristic:
     """Fit a heuristic to a dataset.
 
-    :param kind: one of `KINDS`
+    :param kind: one of those that are registered, such as `monte-carlo`
     :param dataset: a Minari dataset, its id, or episodes
     :param gamma: γ, the discount that its values are for
     :param parameters: further arguments of the kind's `fit`
@@ -57,18 +48,23 @@ def fit_heuristic(
 
 def check_fit(kind: str, parameters: Mapping[str, Any]) -> type[Any]:
     """Refuse a kind or a parameter that there is not; return the kind's class."""
-    check_kind(kind, KINDS)
-    cls: type[Any] = getattr(hurl.heuristics, KINDS[kind])
+    cls = find_kind(kind, ["fit"])
     _check_parameters(kind, cls, parameters)
     return cls
 
 
-def check_kind(kind: str, kinds: Iterable[str]) -> None:
-    """Refuse a kind that there is not."""
-    kinds = list(kinds)
-    if kind not in kinds:
-        hint = nearest(kind, kinds) or f"; there are {', '.join(kinds)}"
+def find_kind(kind: str, makers: Sequence[str] = MAKERS) -> type[Any]:
+    """Return the class of a kind; refuse one that is not among `kind_names`."""
+    names = kind_names(makers)
+    if kind not in names:
+        hint = nearest(kind, names) or f"; there are {', '.join(names)}"
         raise ConfigurationError(f"there is no kind of heuristic {kind!r}{hint}")
+    return KINDS[kind]
+
+
+def kind_names(makers: Sequence[str] = MAKERS) -> list[str]:
+    """Return the kinds that are made by one of some class methods."""
+    return sorted(name for name, cls in KINDS.load().items() if any(hasattr(cls, maker) for maker in makers))
 
 
 def _check_parameters(kind: str, cls: type[Any], parameters: Mapping[str, Any]) -> None:

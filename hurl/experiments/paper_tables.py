@@ -80,9 +80,9 @@ def _dense_table() -> PaperTable:
 def _procgen_table() -> PaperTable:
     config = load_config("procgen/ppo-hurl")
     assert config.guidance is not None
-    schedule = config.guidance.schedule
+    schedule = config.guidance.schedule.parameters
     values = {label: value(config) for label, value in PROCGEN.items()}
-    values |= {"PPO-HuRL λ0": schedule.lambda0, "PPO-HuRL α": schedule.alpha}
+    values |= {"PPO-HuRL λ0": schedule["lambda0"], "PPO-HuRL α": schedule["alpha"]}
     return ["", "Procgen"], [[label, _text(value)] for label, value in values.items()]
 
 
@@ -121,9 +121,9 @@ def _configurations(
     rows = [[label, *(_text(value(config)) for config in shared)] for label, value in {**BASE, **more}.items()]
     for label, variant in guided.items():
         configs = [load_config(f"{preset}/{variant}") for preset in presets]
-        schedules = [config.guidance.schedule for config in configs if config.guidance is not None]
-        rows.append([f"{label} λ0", *(_text(schedule.lambda0) for schedule in schedules)])
-        rows.append([f"{label} α", *(_text(schedule.alpha) for schedule in schedules)])
+        schedules = [config.guidance.schedule.parameters for config in configs if config.guidance is not None]
+        rows.append([f"{label} λ0", *(_text(schedule["lambda0"]) for schedule in schedules)])
+        rows.append([f"{label} α", *(_text(schedule["alpha"]) for schedule in schedules)])
     return ["", *(config.environment.id for config in shared)], rows
 
 

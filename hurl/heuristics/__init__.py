@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pkgutil
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hurl.heuristics.engineered import sparse_reacher
+from hurl.heuristics.engineered import sparse_reacher as sparse_reacher
 
 if TYPE_CHECKING:
+    from hurl.heuristics.base import StorableHeuristic as StorableHeuristic
+    from hurl.heuristics.base import register as register
     from hurl.heuristics.combine import max_of as max_of
     from hurl.heuristics.combine import scaled as scaled
     from hurl.heuristics.combine import shifted as shifted
@@ -21,40 +24,12 @@ if TYPE_CHECKING:
     from hurl.heuristics.vae import VAEFilteredHeuristic as VAEFilteredHeuristic
     from hurl.heuristics.value_function import ValueFunctionHeuristic as ValueFunctionHeuristic
 
-__all__ = [
-    "Engineered",
-    "EnsembleLowerBound",
-    "ImageMonteCarloHeuristic",
-    "MonteCarloHeuristic",
-    "OfflineRLHeuristic",
-    "VAEFilteredHeuristic",
-    "ValueFunctionHeuristic",
-    "Zero",
-    "load_heuristic",
-    "max_of",
-    "scaled",
-    "shifted",
-    "sparse_reacher",
-]
-
-# Functions written by hand need NumPy alone; the rest is loaded on first use.
-_LAZY = {
-    "Engineered": "simple",
-    "EnsembleLowerBound": "ensemble",
-    "ImageMonteCarloHeuristic": "image",
-    "MonteCarloHeuristic": "monte_carlo",
-    "OfflineRLHeuristic": "offline",
-    "VAEFilteredHeuristic": "vae",
-    "ValueFunctionHeuristic": "value_function",
-    "Zero": "simple",
-    "load_heuristic": "storage",
-    "max_of": "combine",
-    "scaled": "combine",
-    "shifted": "combine",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(f"hurl.heuristics.{_LAZY[name]}"), name)
+    """Return what one of the modules offers: functions written by hand need NumPy alone, the rest is loaded here."""
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    if not name.startswith("_") and name not in names:
+        for module in (import_module(f"hurl.heuristics.{module_name}") for module_name in names):
+            if name in getattr(module, "__all__", ()):
+                return getattr(module, name)
     raise AttributeError(f"module 'hurl.heuristics' has no attribute {name!r}")

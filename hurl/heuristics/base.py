@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from hurl.data import Episodes
 from hurl.guidance import HeuristicError
+from hurl.names import Registry
 
-__all__ = ["FitReport", "ObservationSpace", "StorableHeuristic", "Weights", "data_origin"]
+__all__ = ["KINDS", "FitReport", "ObservationSpace", "StorableHeuristic", "Weights", "data_origin", "register"]
 
 Weights = dict[str, NDArray[Any]]
 # Called as fitting goes on: how many epochs, or updates, are done, of how many, the loss, and R² on held-out episodes.
@@ -66,7 +67,8 @@ class StorableHeuristic(ABC):
     """A heuristic: called on a batch of observations, fitted to a dataset, saved as a folder without pickles.
 
     A kind of heuristic is a class with `__call__`, the three methods that storing needs, `settings`, `weights` and
-    `restore`, and, where it is made from data, the class method `fit`.
+    `restore`, and, where it is made from data, the class method `fit`. `register` gives it the name that `hurl fit`
+    and configurations know it by, and lets it be loaded.
 
     :param gamma: the discount its values are for; None where they are for any
     :param observation_space: what it is defined on; None where that is not known
@@ -146,6 +148,10 @@ class StorableHeuristic(ABC):
                 f"the {type(self).__name__} is for gamma={self.gamma}, but here gamma={gamma}: fit one with "
                 f"gamma={gamma}, or run with gamma={self.gamma}"
             )
+
+
+KINDS: Registry[StorableHeuristic] = Registry("hurl.heuristics")
+register = KINDS.register
 
 
 def data_origin(episodes: Episodes, gamma: float | None, **metrics: float) -> dict[str, Any]:

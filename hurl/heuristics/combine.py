@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.guidance import Heuristic, HeuristicError
-from hurl.heuristics.base import StorableHeuristic, Weights
+from hurl.heuristics.base import StorableHeuristic, Weights, register
 from hurl.heuristics.simple import Engineered
 from hurl.heuristics.storage import pack, under_prefix, unpack, with_prefix
 from hurl.names import find_function
@@ -27,7 +27,7 @@ def max_of(*heuristics: Heuristic) -> MaxOf:
 
     :param heuristics: h_1, h_2, …: heuristics, or functions of a batch of observations
     """
-    return MaxOf(heuristics)
+    return MaxOf(*heuristics)
 
 
 def scaled(heuristic: Heuristic, factor: float) -> Scaled:
@@ -48,7 +48,7 @@ class Combination(StorableHeuristic):
     :param parts: heuristics, or functions of a batch of observations
     """
 
-    def __init__(self, parts: tuple[Heuristic, ...], **origin: Any) -> None:
+    def __init__(self, *parts: Heuristic, **origin: Any) -> None:
         for part in parts:
             if not callable(part):
                 raise HeuristicError(f"a heuristic is a function of a batch of observations, got {part!r}")
@@ -76,31 +76,37 @@ class Combination(StorableHeuristic):
             weights |= with_prefix(f"{index}.", _storable(part).weights())
         return weights
 
+    @classmethod
+    def restore(cls, settings: dict[str, Any], weights: Weights, **origin: Any) -> Self:
+        """Make it from what was stored: its parts, and what is done with them."""
+        parts = (
+            unpack(description, under_prefix(f"{index}.", weights), f"part {index}")
+            for index, description in enumerate(settings["parts"])
+        )
+        return cls(*parts, **{name: value for name, value in settings.items() if name != "parts"}, **origin)
 
+
+@register("max-of")
 class MaxOf(Combination):
     """h(s) = max_i h_i(s), see `max_of`."""
 
-    def __init__(self, parts: tuple[Heuristic, ...], **origin: Any) -> None:
+    def __init__(self, *parts: Heuristic, **origin: Any) -> None:
         if not parts:
             raise HeuristicError("the largest of no heuristics is nothing: give at least one")
-        super().__init__(parts, **origin)
+        super().__init__(*parts, **origin)
 
     def __call__(self, observations: Any) -> NDArray[np.float32]:
         """Return the largest of the parts' values, shape (n,)."""
         values: NDArray[np.float32] = np.max([_values(part, observations) for part in self.parts], axis=0)
         return values
 
-    @classmethod
-    def restore(cls, settings: dict[str, Any], weights: Weights, **origin: Any) -> Self:
-        """Make it from what was stored."""
-        return cls(_restored(settings, weights), **origin)
 
-
+@register("scaled")
 class Scaled(Combination):
     """factor·h(s), see `scaled`."""
 
     def __init__(self, heuristic: Heuristic, factor: float, **origin: Any) -> None:
-        super().__init__((heuristic,), **origin)
+        super().__init__(heuristic, **origin)
         self.factor = _finite("factor", factor)
 
     def __call__(self, observations: Any) -> NDArray[np.float32]:
@@ -111,17 +117,13 @@ class Scaled(Combination):
         """Return what the part is, and the factor."""
         return {**super().settings(), "factor": self.factor}
 
-    @classmethod
-    def restore(cls, settings: dict[str, Any], weights: Weights, **origin: Any) -> Self:
-        """Make it from what was stored."""
-        return cls(_restored(settings, weights)[0], settings["factor"], **origin)
 
-
+@register("shifted")
 class Shifted(Combination):
     """h(s) + offset, see `shifted`."""
 
     def __init__(self, heuristic: Heuristic, offset: float, **origin: Any) -> None:
-        super().__init__((heuristic,), **origin)
+        super().__init__(heuristic, **origin)
         self.offset = _finite("offset", offset)
 
     def __call__(self, observations: Any) -> NDArray[np.float32]:
@@ -131,11 +133,6 @@ class Shifted(Combination):
     def settings(self) -> dict[str, Any]:
         """Return what the part is, and the offset."""
         return {**super().settings(), "offset": self.offset}
-
-    @classmethod
-    def restore(cls, settings: dict[str, Any], weights: Weights, **origin: Any) -> Self:
-        """Make it from what was stored."""
-        return cls(_restored(settings, weights)[0], settings["offset"], **origin)
 
 
 def _values(part: Heuristic, observations: Any) -> NDArray[np.float32]:
@@ -176,10 +173,3 @@ def _storable(part: Heuristic) -> StorableHeuristic:
             "define it with `def` at the top of a module of its own"
         ) from None
     return Engineered(name)
-
-
-def _restored(settings: dict[str, Any], weights: Weights) -> tuple[Heuristic, ...]:
-    return tuple(
-        unpack(description, under_prefix(f"{index}.", weights), f"part {index}")
-        for index, description in enumerate(settings["parts"])
-    )

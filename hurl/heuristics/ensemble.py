@@ -12,15 +12,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
+from hurl.data import TimeLimit, load_episodes
 from hurl.guidance import HeuristicError
-from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin
-from hurl.heuristics.monte_carlo import fit_returns, r_squared, usable_episodes
+from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
+from hurl.heuristics.monte_carlo import fit_returns, scores, usable_episodes
 from hurl.heuristics.network import Fitting, Network, as_inputs, in_chunks, one_hot
 
 __all__ = ["EnsembleLowerBound"]
 
 
+@register("ensemble")
 class EnsembleLowerBound(StorableHeuristic):
     """h(s) = m(s) − β·d(s), mean and deviation of k Monte-Carlo networks f_1, …, f_k at s.
 
@@ -58,14 +59,11 @@ class EnsembleLowerBound(StorableHeuristic):
     ) -> Self:
         """Fit the networks one after the other: on a processor that is no slower than all at once.
 
-        :param dataset: a Minari dataset, its id, or episodes
-        :param gamma: γ, the discount of the returns
+        Parameters that are not named here are those of `MonteCarloHeuristic.fit`.
+
         :param members: k, how many networks
         :param beta: β, how many deviations below the mean h is
-        :param time_limit: how an episode that a time limit ended counts: `cut`, `bootstrap` or `drop`
         :param validation: the share of episodes that no network sees, to measure R² of the mean; 0 holds none out
-        :param seed: of the split, the first weights and the order of the data
-        :param root: the folder of Minari datasets, None for the user's own
         :param report: called after each epoch of each network, with the number of epochs so far, that of all networks'
             epochs, the loss, and R²
         :param fitting: how a network is fitted, see `hurl.heuristics.network.Fitting`
@@ -89,9 +87,8 @@ class EnsembleLowerBound(StorableHeuristic):
             )
             networks.append(network)
         heuristic = cls(tuple(networks), beta, time_limit, **data_origin(episodes, gamma))
-        heuristic.metrics["r2_training"] = heuristic._r_squared(train)
-        if held_out is not None:
-            heuristic.metrics["r2_held_out"] = heuristic._r_squared(held_out)
+        beyond = heuristic.mean if time_limit == "bootstrap" else None
+        heuristic.metrics |= scores(train, held_out, gamma, heuristic.mean, beyond)
         heuristic.metrics["seconds"] = perf_counter() - begun
         return heuristic
 
@@ -115,13 +112,6 @@ class EnsembleLowerBound(StorableHeuristic):
         inputs = as_inputs(observations, self.observation_space)
         n = self.observation_space.n
         return in_chunks(lambda chunk: function(self._stacked(one_hot(chunk, n))[..., 0]), inputs)
-
-    def _r_squared(self, episodes: Episodes) -> float:
-        """Return R² of the mean; where time limits are bootstrapped, with the mean's values beyond them."""
-        last_values = self.mean(episodes.last_states) if self.time_limit == "bootstrap" else None
-        assert self.gamma is not None
-        targets = discounted_returns(episodes, gamma=self.gamma, last_values=last_values)
-        return r_squared(targets, self.mean(episodes.observations))
 
     def settings(self) -> dict[str, Any]:
         """Return the architecture, β, and how time limits counted."""

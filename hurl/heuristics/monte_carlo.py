@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Self, get_args
@@ -11,13 +12,14 @@ from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
 from hurl.data.returns import drop_time_limits
-from hurl.guidance import HeuristicError
-from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin
+from hurl.guidance import Heuristic, HeuristicError
+from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
 from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network, in_chunks
 
-__all__ = ["MonteCarloHeuristic", "fit_returns", "r_squared", "returns_of", "usable_episodes"]
+__all__ = ["MonteCarloHeuristic", "fit_returns", "r_squared", "returns_of", "scores", "usable_episodes"]
 
 
+@register("monte-carlo")
 class MonteCarloHeuristic(StorableHeuristic):
     """Monte-Carlo regression: h = argmin_f Σ_t (f(s_t) − G_t)², with G_t the discounted return that followed s_t.
 
@@ -118,12 +120,8 @@ def fit_returns(
         judge=judge if held_out is not None else None,
         report=report,
     )
-    metrics["r2_training"] = r_squared(
-        returns_of(train, gamma, time_limit, network, space), predict(network, train.observations, space)
-    )
-    if held_out is not None:
-        metrics["r2_held_out"] = judge(network)
-    return network, metrics
+    values = partial(predict, network, space=space)
+    return network, metrics | scores(train, held_out, gamma, values, values if time_limit == "bootstrap" else None)
 
 
 def predict(network: Network, observations: Any, space: ObservationSpace) -> NDArray[np.float32]:
@@ -136,6 +134,22 @@ def r_squared(targets: NDArray[Any], predictions: NDArray[Any]) -> float:
     residual = np.sum((targets - predictions) ** 2, dtype=np.float64)
     total = np.sum((targets - np.mean(targets)) ** 2, dtype=np.float64)
     return float(1 - residual / total) if total > 0 else float(residual == 0)
+
+
+def scores(
+    train: Episodes, held_out: Episodes | None, gamma: float, h: Heuristic, beyond: Heuristic | None
+) -> dict[str, float]:
+    """Return R² on the episodes that h was fitted to, and on those held out, if any.
+
+    :param beyond: the values that returns go on with beyond a time limit; None where they are cut
+    """
+    found = {}
+    for name, part in (("r2_training", train), ("r2_held_out", held_out)):
+        if part is not None:
+            last_values = None if beyond is None else np.asarray(beyond(part.last_states))
+            targets = discounted_returns(part, gamma=gamma, last_values=last_values)
+            found[name] = r_squared(targets, np.asarray(h(part.observations)))
+    return found
 
 
 def usable_episodes(episodes: Episodes, gamma: float, time_limit: TimeLimit) -> Episodes:

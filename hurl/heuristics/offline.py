@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from time import perf_counter
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from hurl.data import Episodes, discounted_returns, load_episodes
 from hurl.guidance import HeuristicError
-from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin
-from hurl.heuristics.monte_carlo import r_squared, usable_episodes
+from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
+from hurl.heuristics.monte_carlo import scores, usable_episodes
 from hurl.heuristics.network import Network, as_inputs, in_chunks, one_hot, standardisation
 from hurl.heuristics.storage import check_shape
 from hurl.names import install_extra, nearest
@@ -38,6 +38,7 @@ REPORT_EVERY = 100
 LOG_DEVIATION_LIMITS = (-20.0, 2.0)
 
 
+@register("offline-rl")
 class OfflineRLHeuristic(StorableHeuristic):
     """V of an offline RL algorithm, which finds what the data allows beyond the policies that made it.
 
@@ -80,15 +81,13 @@ class OfflineRLHeuristic(StorableHeuristic):
         """Run the algorithm on a dataset, its observations standardised and its rewards scaled by the deviation of the
         returns, so that its parameters mean the same whatever the units.
 
-        :param dataset: a Minari dataset, its id, or episodes
-        :param gamma: γ, the discount
+        Parameters that are not named here are those of `MonteCarloHeuristic.fit`.
+
         :param algorithm: `iql`, for continuous actions, or `cql`, which takes some six times as long
         :param steps: updates
         :param batch_size: transitions in an update
         :param hidden: widths of the hidden layers
         :param validation: the share of episodes that are held out to measure R² against their returns; 0 holds none out
-        :param seed: of the split, the first weights and the order of the data
-        :param root: the folder of Minari datasets, None for the user's own
         :param report: called every 100 updates with their number, that of all, the loss, and None
         :param options: the algorithm's own numbers, as d3rlpy names them, such as `expectile` (IQL),
             `conservative_weight` (CQL) or `alpha` (CQL, discrete actions)
@@ -109,9 +108,7 @@ class OfflineRLHeuristic(StorableHeuristic):
             noise = np.concatenate([half, -half]).astype(np.float32)  # in pairs, so that their mean is exactly 0
         heuristic = cls(algorithm, networks, noise, **data_origin(episodes, gamma, steps=steps, loss=loss))
         heuristic._check_convergence(train)
-        heuristic.metrics["r2_training"] = heuristic._r_squared(train)
-        if held_out is not None:
-            heuristic.metrics["r2_held_out"] = heuristic._r_squared(held_out)
+        heuristic.metrics |= scores(train, held_out, gamma, heuristic, heuristic)
         heuristic.metrics["seconds"] = perf_counter() - begun
         return heuristic
 
@@ -148,12 +145,6 @@ class OfflineRLHeuristic(StorableHeuristic):
                 f"{self.algorithm} diverged: its values are {size:.3g} on average, and rewards like these add up to "
                 f"{limit:.3g} at most; lower `tau` or the learning rate, or raise the weight of CQL's penalty"
             )
-
-    def _r_squared(self, episodes: Episodes) -> float:
-        """Return R² against returns, in which h stands for what a time limit cut off."""
-        assert self.gamma is not None
-        targets = discounted_returns(episodes, gamma=self.gamma, last_values=self(episodes.last_states))
-        return r_squared(targets, self(episodes.observations))
 
     def settings(self) -> dict[str, Any]:
         """Return the algorithm and the architectures."""
@@ -317,10 +308,9 @@ def _train(
         learner = config.create(device=False)
         learner.create_impl((len(data.mean),), action_size)
         _begin_at(float(np.mean(returns)) / value_scale, learner.impl.modules)
-        update = _update_of(learner)
         for step in range(1, steps + 1):
             rows = generator.integers(len(data.rewards), size=batch_size)
-            losses.append(update(data.batch(rows), step))
+            losses.append(_update(learner.impl, data.batch(rows), step))
             if step % REPORT_EVERY == 0 or step == steps:
                 loss = float(np.mean(losses))
                 losses.clear()
@@ -358,24 +348,15 @@ def _linear_layers(module: Any) -> list[Any]:
     return [layer for layer in module.modules() if isinstance(layer, Linear)]
 
 
-def _update_of(learner: Any) -> Callable[[Any, int], float]:
-    """Return one update, a function of a batch and its number that returns the loss."""
-    impl = learner.impl
+def _update(impl: Any, batch: Any, step: int) -> float:
+    """Learn from a batch; return the loss."""
     if hasattr(impl.modules, "value_func"):
-
-        def update_values(batch: Any, step: int) -> float:
-            # V does not depend on the policy, which would take a third of the time
-            loss: float = impl.update_critic(batch)["critic_loss"]
-            impl.update_critic_target()
-            return loss
-
-        return update_values
-
-    def update_all(batch: Any, step: int) -> float:
+        # V does not depend on the policy, which would take a third of the time
+        losses = impl.update_critic(batch)
+        impl.update_critic_target()
+    else:
         losses = impl.update(batch, step)
-        return float(losses["critic_loss"] if "critic_loss" in losses else losses["loss"])
-
-    return update_all
+    return float(losses["critic_loss"] if "critic_loss" in losses else losses["loss"])
 
 
 def _actions(episodes: Episodes) -> tuple[Array, int]:

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from hurl.data import load_episodes
 from hurl.guidance import Heuristic, HeuristicError
-from hurl.heuristics.base import StorableHeuristic, Weights, data_origin
+from hurl.heuristics.base import StorableHeuristic, Weights, data_origin, register
 from hurl.names import find_function
 
 __all__ = ["Engineered", "Zero"]
 
 
+@register("zero")
 class Zero(StorableHeuristic):
     """h(s) = 0: guidance by it only shortens the horizon."""
 
@@ -38,6 +39,7 @@ class Zero(StorableHeuristic):
         return cls(**origin)
 
 
+@register("engineered")
 class Engineered(StorableHeuristic):
     """A function of a batch of observations, by its name, so that a folder can refer to it.
 

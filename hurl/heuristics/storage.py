@@ -1,7 +1,8 @@
 """A heuristic as a folder: `config.json` says what it is, `weights.safetensors` holds its arrays. No pickle is read.
 
 `pack` and `unpack` turn a heuristic into a description and arrays and back; a heuristic made of others uses them for
-its parts, so that everything ends in the same two files.
+its parts, so that everything ends in the same two files. Only classes that are registered are loaded: nothing is
+imported because a file names it, but for an `Engineered` heuristic the module of its function.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ import numpy as np
 
 from hurl.files import aside, package_versions, write_whole
 from hurl.guidance import Heuristic, HeuristicError
-from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights
-from hurl.names import find_function, nearest
+from hurl.heuristics.base import KINDS, ObservationSpace, StorableHeuristic, Weights
+from hurl.names import HeuristicFunction, HeuristicName, find_function, nearest
 
 __all__ = [
     "check_folder",
@@ -36,38 +36,20 @@ __all__ = [
 
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 
-# The classes that a folder may name, and where they are. Loading imports nothing else, but for an `Engineered`
-# heuristic the module of the function that it names.
-CLASSES = {
-    "Zero": "simple",
-    "Engineered": "simple",
-    "MonteCarloHeuristic": "monte_carlo",
-    "VAEFilteredHeuristic": "vae",
-    "EnsembleLowerBound": "ensemble",
-    "OfflineRLHeuristic": "offline",
-    "MaxOf": "combine",
-    "Scaled": "combine",
-    "Shifted": "combine",
-    "ImageMonteCarloHeuristic": "image",
-    "ValueFunctionHeuristic": "value_function",
-}
 
-
-def find_heuristic(name: str, observation_space: gym.Space[Any], gamma: float | None) -> Heuristic:
+def find_heuristic(name: HeuristicName, observation_space: gym.Space[Any], gamma: float | None) -> Heuristic:
     """Return the heuristic that was saved in a folder, or the function that `module:function` names.
-
-    What is a folder, or has a separator of paths in it, is taken for a folder.
 
     :param observation_space: what it is for; a heuristic that was saved, or can be, is checked against it
     :param gamma: the discount it is for; checked in the same way, None checks nothing
     """
-    if os.sep in name or Path(name).is_dir():
+    if not isinstance(name, HeuristicFunction):
+        if os.sep not in name and not Path(name).is_dir():
+            raise ValueError(
+                f"{name!r} is not of the form module:function, nor the folder of a saved heuristic: make one with "
+                "`hurl fit`, or name its folder"
+            )
         return load_heuristic(name, observation_space=observation_space, gamma=gamma)
-    if ":" not in name:
-        raise ValueError(
-            f"{name!r} is not of the form module:function, nor the folder of a saved heuristic: make one with "
-            "`hurl fit`, or name its folder"
-        )
     function = find_function(name)
     if isinstance(function, StorableHeuristic):
         function.check(observation_space, gamma)
@@ -141,15 +123,15 @@ def unpack(description: dict[str, Any], weights: Weights, source: str) -> Storab
     :param source: where they are from, for errors
     """
     name = description.get("class")
-    if name not in CLASSES:
+    known = {kind.__name__: kind for kind in KINDS.load().values()}
+    if name not in known:
         raise HeuristicError(
-            f"{source} holds a heuristic of the unknown class {name!r}{nearest(str(name), CLASSES)}; known are "
-            f"{', '.join(CLASSES)}: install the version of hurl that wrote it"
+            f"{source} holds a heuristic of the unknown class {name!r}{nearest(str(name), known)}; known are "
+            f"{', '.join(known)}: install the version of hurl, or the package, that wrote it"
         )
-    cls: type[StorableHeuristic] = getattr(import_module(f"hurl.heuristics.{CLASSES[name]}"), name)
     try:
         space = description["observation_space"]
-        return cls.restore(
+        return known[name].restore(
             description["settings"],
             weights,
             gamma=description["gamma"],

@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hurl.data import Episodes, TimeLimit, load_episodes
+from hurl.data import TimeLimit, load_episodes
 from hurl.guidance import HeuristicError
-from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights
-from hurl.heuristics.monte_carlo import MonteCarloHeuristic, r_squared, returns_of, usable_episodes
+from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, register
+from hurl.heuristics.monte_carlo import MonteCarloHeuristic, returns_of, scores, usable_episodes
 from hurl.heuristics.network import (
     Fitting,
     Network,
@@ -91,6 +91,7 @@ class StateVAE:
         return cls(encoder, decoder, check_shape(weights, "mean", size), check_shape(weights, "scale", size))
 
 
+@register("vae")
 class VAEFilteredHeuristic(StorableHeuristic):
     """The Monte-Carlo heuristic where a state is known, the lowest return in the data where it is not.
 
@@ -139,15 +140,11 @@ class VAEFilteredHeuristic(StorableHeuristic):
     ) -> Self:
         """Fit the Monte-Carlo network, then the autoencoder.
 
-        :param dataset: a Minari dataset, its id, or episodes
-        :param gamma: γ, the discount of the returns
+        Parameters that are not named here are those of `MonteCarloHeuristic.fit`.
+
         :param percentile: the share of the data's states, in percent, that count as known
         :param latent: the number of the autoencoder's latent variables
         :param vae_epochs: passes over the data to fit the autoencoder
-        :param time_limit: how an episode that a time limit ended counts: `cut`, `bootstrap` or `drop`
-        :param validation: the share of episodes that are held out to measure R²; 0 holds none out
-        :param seed: of the split, the first weights and the order of the data
-        :param root: the folder of Minari datasets, None for the user's own
         :param report: called after each epoch with the number of epochs so far, that of all, the loss, and R²; the
             autoencoder's epochs come last and have no R²
         :param fitting: how the network is fitted, see `hurl.heuristics.network.Fitting`; the autoencoder takes the
@@ -185,20 +182,11 @@ class VAEFilteredHeuristic(StorableHeuristic):
         # a batch of another size may be rounded otherwise, which must not make a state at the limit unknown
         threshold = float(np.percentile(losses, percentile)) * (1 + ROUNDING)
         heuristic = cls(values.network, vae, threshold, float(lowest), time_limit, **values.origin())
-        heuristic.metrics = {**values.metrics, "vae_loss": loss, **heuristic._r_squared(episodes, validation, seed)}
+        train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
+        beyond = values if time_limit == "bootstrap" else None
+        heuristic.metrics = values.metrics | {"vae_loss": loss} | scores(train, held_out, gamma, heuristic, beyond)
         heuristic.metrics["seconds"] = perf_counter() - begun
         return heuristic
-
-    def _r_squared(self, episodes: Episodes, validation: float, seed: int) -> dict[str, float]:
-        """Return R² on the episodes that the network was fitted to, and on those held out, if any."""
-        train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
-        assert self.gamma is not None
-        scores = {}
-        for name, part in (("r2_training", train), ("r2_held_out", held_out)):
-            if part is not None:
-                targets = returns_of(part, self.gamma, self.time_limit, self.network, self.observation_space)
-                scores[name] = r_squared(targets, self(part.observations))
-        return scores
 
     def __call__(self, observations: Any) -> Array:
         """Return h for a batch of observations, shape (n,)."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.guidance import Guidance, HeuristicError, Shaping
-from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights
+from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights, register
 from hurl.heuristics.network import Network, as_inputs, one_hot
 from hurl.heuristics.storage import check_shape
 
@@ -38,6 +38,7 @@ class Normalisation:
         return np.clip((inputs - self.mean) / self.deviation, -self.clip, self.clip).astype(np.float32)
 
 
+@register("value-function")
 class ValueFunctionHeuristic(StorableHeuristic):
     """The value function of an existing agent, so that it guides a new one.
 

@@ -19,6 +19,7 @@ from hurl.experiments.config import ConfigurationError, RunConfig
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import COLUMNS, DamagedMetricsError, Row, read_rows, values_of
+from hurl.names import HeuristicFolder
 
 __all__ = ["Collection", "Environment", "Floats", "ReportError", "Run", "Variant", "collect_panels", "collect_runs"]
 
@@ -268,8 +269,8 @@ def _group(run: Run) -> tuple[str, str]:
         return "", json.dumps(config, sort_keys=True)
     if config["warm_start"]:
         config["warm_start"] |= {"dataset": None, "root": None}
-    heuristic = config["guidance"]["heuristic"] if config["guidance"] else None
-    if isinstance(heuristic, str) and ":" not in heuristic:
+    guidance = run.config.guidance
+    if guidance is not None and isinstance(guidance.heuristic, HeuristicFolder):
         config["guidance"] |= {"heuristic": None}
     return str(run.folder.resolve().parent), json.dumps(config, sort_keys=True)
 

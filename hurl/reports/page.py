@@ -15,6 +15,7 @@ import numpy as np
 from hurl import __version__
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import CHARTS
+from hurl.names import HeuristicFolder
 from hurl.reports.collect import Floats, Variant
 from hurl.reports.pictures import SCORE_TITLES, Look, looks_of, ratios_of
 from hurl.reports.report import Report, Section
@@ -267,9 +268,9 @@ def _reproduce(report: Report) -> str:
 def _needs(report: Report) -> str:
     """Return a paragraph on what the runs were made from, where it must be made before them."""
     configs = [run.config for section in report.sections for run in section.environment.runs]
-    heuristics = {str(config.guidance.heuristic) for config in configs if config.guidance is not None}
+    heuristics = {config.guidance.heuristic for config in configs if config.guidance is not None}
     data = {f"dataset {config.warm_start.dataset}" for config in configs if config.warm_start is not None}
-    made = sorted(data | {f"heuristic {name}" for name in heuristics if ":" not in name})
+    made = sorted(data | {f"heuristic {name}" for name in heuristics if isinstance(name, HeuristicFolder)})
     if not made:
         return ""
     listing = html.escape("\n".join(made))

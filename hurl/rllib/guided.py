@@ -15,7 +15,7 @@ from ray.rllib.utils import force_list
 from hurl.guidance import Guidance
 from hurl.rllib.learner import GUIDANCE_KEY, guided_learner, observe_samples
 
-__all__ = ["ALGORITHMS", "GuidedAlgorithm", "guided"]
+__all__ = ["ALGORITHMS", "GuidedAlgorithm", "guided", "replays"]
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,17 @@ def guided(config: AlgorithmConfig, guidance: Guidance) -> AlgorithmConfig:
     """
     _check(config, guidance)
     guided_config = config.copy(copy_frozen=False)
-    replays = any(isinstance(config, found.config) and found.replays for found in ALGORITHMS.values())
-    learner = guided_learner(config.learner_class, replays=replays)
+    learner = guided_learner(config.learner_class, replays=replays(config))
     guided_config.learners(learner_class=learner, learner_config_dict={GUIDANCE_KEY: guidance})
-    if replays:
+    if replays(config):
         callbacks = [*force_list(config.callbacks_on_sample_end), observe_samples]
         guided_config.callbacks(on_sample_end=callbacks)
     return guided_config
+
+
+def replays(config: AlgorithmConfig) -> bool:
+    """Whether a configuration is of an algorithm that learns from a replay buffer."""
+    return any(isinstance(config, found.config) and found.replays for found in ALGORITHMS.values())
 
 
 def _check(config: AlgorithmConfig, guidance: Guidance) -> None:

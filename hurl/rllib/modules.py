@@ -15,7 +15,7 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from torch import Tensor
 
 from hurl.envs.procgen import Difficulty, procgen_id
-from hurl.heuristics.image import ImpalaCNN
+from hurl.impala import ImpalaCNN
 from hurl.rllib.vector_env import on_envpool
 
 __all__ = ["ImpalaCNNModule", "on_procgen"]

@@ -68,7 +68,7 @@ def test_default_folder_is_named_after_source_and_seed(folder):
         ("train run.yaml --set environment.id=Pendulim-v1", "There is no environment 'Pendulim-v1'"),
         (
             "train run.yaml --set guidance.schedule.lambda0=1.2",
-            "lambda0: input should be less than or equal to 1, got 1.2",
+            "guidance.schedule: lambda0 must lie in [0, 1], got 1.2",
         ),
         ("train run.yaml --set guidance.heuristic=swing:column", "returned shape (2, 1) for 2"),
         ("train run.yaml --set guidance.heuristic=swing:objects", "returned values of type object for 2 observations"),

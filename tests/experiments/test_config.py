@@ -1,7 +1,8 @@
 import pytest
 
 from hurl.experiments.config import ConfigurationError, load_config, preset_names
-from hurl.schedules import ConstantSchedule, TanhSchedule
+from hurl.names import HeuristicFolder, HeuristicFunction
+from hurl.schedules import ConstantSchedule, LinearSchedule, TanhSchedule
 
 MINIMAL = """
 environment: {id: Pendulum-v1, n_envs: 2}
@@ -56,6 +57,42 @@ def test_omega_form_of_tanh():
     assert config.guidance.schedule.build(10) == TanhSchedule(0.3, omega=0.1)
 
 
+@pytest.mark.parametrize("kind", ["constant", "linear", "exponential", "tanh"])
+def test_what_a_run_stored_of_a_schedule_is_read_again(kind):
+    stored = "lambda0: 0.3, alpha: 1.0, omega: null, iterations: null"
+    config = load_config("sparse-reacher/hurl", [f"guidance.schedule={{kind: {kind}, {stored}}}"])
+    schedule = config.guidance.schedule
+    assert config == load_config("sparse-reacher/hurl", [f"guidance.schedule={{kind: {kind}, lambda0: 0.3}}"])
+    assert schedule.model_dump() == {
+        "kind": kind, "lambda0": 0.3, "alpha": 1.0, "omega": None, "iterations": None,
+    }  # fmt: skip
+    assert schedule.build(9)(1) == 0.3
+
+
+def test_a_schedule_has_the_runs_iterations_unless_it_names_its_own():
+    for settings, iterations in ("", 200), (", iterations: 50", 50):
+        config = load_config("sparse-reacher/hurl", [f"guidance.schedule={{kind: linear, lambda0: 0.3{settings}}}"])
+        assert config.guidance.schedule.build(200) == LinearSchedule(0.3, iterations=iterations)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("swing:upright", HeuristicFunction),
+        ("my.module:f", HeuristicFunction),
+        ("saved", HeuristicFolder),
+        ("runs/a:b/h", HeuristicFolder),
+        ("./a:b", HeuristicFolder),
+    ],
+)
+def test_what_the_name_of_a_heuristic_is_of(name, kind, tmp_path):
+    config = load_config("sparse-reacher/hurl", [f"guidance.heuristic={name}"])
+    (tmp_path / "copy.yaml").write_text(config.to_yaml())
+    for found in config, load_config(str(tmp_path / "copy.yaml")):
+        assert type(found.guidance.heuristic) is kind
+        assert found.guidance.heuristic == name
+
+
 def test_yaml_round_trip(tmp_path):
     config = load_config("sparse-reacher/hurl", ["seed=4"])
     (tmp_path / "copy.yaml").write_text(config.to_yaml())
@@ -67,7 +104,18 @@ def test_yaml_round_trip(tmp_path):
     [
         (["iteration=5"], "unknown key 'iteration'; did you mean 'iterations'"),
         (["guidance.schedule.lamda0=0.5"], r"unknown key 'guidance.schedule.lamda0'; did you mean 'lambda0'\?"),
-        (["guidance.schedule.lambda0=1.5"], "guidance.schedule.lambda0: .*less than or equal to 1, got 1.5"),
+        (["guidance.schedule.lambda0=1.5"], r"guidance.schedule: lambda0 must lie in \[0, 1\], got 1.5$"),
+        (["guidance.schedule.lambda0=high"], "guidance.schedule.lambda0: .*valid number.*, got 'high'"),
+        (["guidance.schedule={alpha: 1}"], "the key 'guidance.schedule.lambda0' is missing"),
+        (["guidance.schedule.alpha=0"], "guidance.schedule: alpha must be positive, got 0.0"),
+        (["guidance.schedule.kind=tahn"], "guidance.schedule.kind: must be one of .*tanh, got 'tahn'"),
+        (["guidance.schedule={kind: constant, lambda0: 2}"], r"guidance.schedule: lambda0 must lie in \[0, 1\], got 2"),
+        (["guidance.schedule={kind: constant, lambda0: 1, alpha: -1}"], "alpha=-1.0 has no meaning"),
+        (["guidance.schedule={kind: constant, lambda0: 1, iterations: 0}"], "iterations: .*equal to 1, got 0"),
+        (["guidance.schedule={lambda0: 1, omega: 0}"], "omega must be positive, got 0"),
+        (["guidance.schedule={lambda0: 1, omega: 0.1, iterations: 0}"], "iterations: .*equal to 1, got 0"),
+        (["guidance.schedule={lambda0: 1, omega: 0.1, alpha: 2}"], "omega=0.1 is for kind: tanh without alpha"),
+        (["guidance.schedule={lambda0: 1, rungs: null}"], "unknown key 'guidance.schedule.rungs'"),
         (["gamma=1"], "gamma: .*less than 1, got 1"),
         (["iterations=0"], "iterations: .*greater than or equal to 1, got 0"),
         (["iterations=many"], "iterations: .*valid integer.*, got 'many'"),

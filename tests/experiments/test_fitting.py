@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hurl.experiments.config import ConfigurationError
-from hurl.experiments.fitting import KINDS, fit_heuristic
+from hurl.experiments.fitting import fit_heuristic, kind_names
 from hurl.heuristics import Engineered, EnsembleLowerBound, MonteCarloHeuristic, VAEFilteredHeuristic, load_heuristic
 from tests.data.examples import random_episodes, write_minari
 
@@ -38,10 +38,23 @@ def first(observations):
     return observations[:, 0]
 
 
-def test_every_kind_exists():
-    import hurl.heuristics
+def test_what_is_made_of_others_or_of_an_agent_is_not_fitted_to_data():
+    assert not {"max-of", "scaled", "shifted"} & set(kind_names())
+    assert set(kind_names()) - set(kind_names(["fit"])) == {"value-function"}
+    with pytest.raises(ConfigurationError, match="there is no kind of heuristic 'value-function'"):
+        fit_heuristic("value-function", random_episodes(), gamma=0.9)
 
-    assert all(hasattr(getattr(hurl.heuristics, name), "fit") for name in KINDS.values())
+
+def test_the_help_names_the_kinds_without_torch(tmp_path):
+    program = (
+        "import sys, contextlib\n"
+        "from hurl.cli import app\n"
+        "with contextlib.suppress(SystemExit): app(['fit', '--help'])\n"
+        "assert not {'torch', 'jax', 'ray', 'd3rlpy'} & set(sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert set(kind_names()) <= set(result.stdout.replace(",", " ").replace(".", " ").split())
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolderError
 from hurl.experiments.run import train
 from hurl.heuristics.storage import find_heuristic
+from hurl.names import parse_heuristic
 from tests.experiments.conftest import repeating
 from tests.experiments.swinging import pushing_episodes
 from tests.experiments.test_cli import hurl as command
@@ -75,7 +76,7 @@ def test_a_folder_without_a_separator_is_a_saved_heuristic_too(guided, tmp_path)
 
     heuristic = fit(tmp_path / "here")
     observations = pushing_episodes().observations
-    found = find_heuristic("here", make_env("Pendulum-v1", 1, 0).observation_space, 0.95)
+    found = find_heuristic(parse_heuristic("here"), make_env("Pendulum-v1", 1, 0).observation_space, 0.95)
     np.testing.assert_array_equal(found(observations), heuristic(observations))
 
 

@@ -11,11 +11,12 @@ from gymnasium import spaces
 from safetensors.numpy import load, save
 
 import hurl
+from hurl import impala
 from hurl.data import Episodes
 from hurl.guidance import HeuristicError
-from hurl.heuristics import ImageMonteCarloHeuristic, MonteCarloHeuristic, image, load_heuristic
-from hurl.heuristics.image import ImpalaCNN
+from hurl.heuristics import ImageMonteCarloHeuristic, MonteCarloHeuristic, load_heuristic
 from hurl.heuristics.storage import WEIGHTS
+from hurl.impala import ImpalaCNN
 from tests.data.examples import random_episodes
 
 QUICK = {"gamma": 0.5, "batch_size": 32, "learning_rate": 1e-3}
@@ -110,7 +111,7 @@ def test_channels_last_are_the_same_network(heuristic):
 def test_the_step_of_a_batch_does_not_depend_on_its_chunks(monkeypatch):
     options = {**QUICK, "batch_size": 50, "validation": 0, "epochs": 2}
     whole = ImageMonteCarloHeuristic.fit(bright_episodes(25), **options)
-    monkeypatch.setattr(image, "CHUNK", 16)
+    monkeypatch.setattr(impala, "CHUNK", 16)
     chunked = ImageMonteCarloHeuristic.fit(bright_episodes(25), **options)
     for name, array in whole.weights().items():
         np.testing.assert_allclose(chunked.weights()[name], array, atol=1e-4, rtol=1e-4, err_msg=name)

@@ -35,6 +35,14 @@ def test_seed_folders_may_differ_in_dataset_and_heuristic_folder(write_run: Writ
     assert names(tmp_path) == {"Hopper-v4": {"hurl-mc": 2}}
 
 
+def test_a_folder_with_a_colon_in_its_path_is_no_function(write_run: WriteRun, tmp_path: Path) -> None:
+    for seed, (folder, function) in enumerate([("runs/a:b/h", "swing:low"), ("runs/a:c/h", "swing:high")]):
+        schedule = "guidance.schedule.lambda0=0.9"
+        write_run(f"mc/seed-{seed}", [1.0], seed=seed, settings=[f"guidance.heuristic={folder}", schedule])
+        write_run(f"hand/seed-{seed}", [1.0], seed=seed, settings=[f"guidance.heuristic={function}", schedule])
+    assert names(tmp_path) == {"Hopper-v4": {"hand": 1, "hand (2)": 1, "mc": 2}}
+
+
 def test_seed_folders_that_differ_in_more_are_two_variants(write_run: WriteRun, tmp_path: Path) -> None:
     write_run("sac/seed-0", [1.0])
     write_run("sac/seed-1", [1.0], seed=1, settings=["gamma=0.5"])

@@ -69,6 +69,16 @@ def test_names_cannot_break_the_page(write_run: WriteRun, tmp_path: Path) -> Non
     assert "<b>" not in page
 
 
+def test_the_page_names_the_folders_that_runs_were_made_from(write_run: WriteRun, tmp_path: Path) -> None:
+    for variant, heuristic in ("mc", "runs/a:b/h"), ("hand", "swing:low"):
+        settings = [f"guidance.heuristic={heuristic}", "guidance.schedule.lambda0=0.9"]
+        write_run(f"{variant}/seed-0", [1.0, 2.0], settings=settings)
+    write_report(compute_report(collect_runs([tmp_path / "runs"])), tmp_path / "report")
+    page = (tmp_path / "report/report.html").read_text("utf-8")
+    assert "heuristic runs/a:b/h" in page
+    assert "heuristic swing:low" not in page
+
+
 def test_the_baseline_is_the_one_wanted_or_the_usual(runs: Path, write_run: WriteRun) -> None:
     def baselines(wanted: str | None) -> list[str]:
         return [section.baseline for section in compute_report(collect_runs([runs]), baseline=wanted).sections]

@@ -17,6 +17,7 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row
 from hurl.guidance import Guidance, HeuristicError
 from hurl.heuristics import storage
+from hurl.names import HeuristicName
 
 __all__ = [
     "CLONING",
@@ -123,7 +124,7 @@ def build_guidance(config: RunConfig, env: VecEnv, folder: RunFolder) -> Guidanc
     guidance = config.guidance
     if guidance is None or config.iterations == 0:
         return None
-    assert isinstance(guidance.heuristic, str)  # `train` refuses what must be fitted first
+    assert isinstance(guidance.heuristic, HeuristicName)  # `train` refuses what must be fitted first
     try:
         heuristic = storage.find_heuristic(guidance.heuristic, env.observation_space, config.gamma)
     except HeuristicError:  # of a heuristic that was found, and does not suit

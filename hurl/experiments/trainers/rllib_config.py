@@ -11,7 +11,6 @@ from typing import Any
 
 from ray.rllib import algorithms
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
-from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
@@ -22,7 +21,7 @@ from hurl.guidance import Guidance, HeuristicError
 from hurl.heuristics.engineered import zero
 from hurl.names import nearest
 from hurl.rllib import guided
-from hurl.rllib.guided import ALGORITHMS
+from hurl.rllib.guided import ALGORITHMS, replays
 from hurl.rllib.modules import ImpalaCNNModule
 from hurl.rllib.vector_env import on_envpool
 from hurl.schedules import ConstantSchedule
@@ -62,7 +61,7 @@ def configure(config: RunConfig) -> AlgorithmConfig:
     _check_parameters(config)
     groups = {name: parameters.pop(name, {}) for name in GROUPS}
     model_config = parameters.pop(MODEL_CONFIG, None)
-    if isinstance(rllib_config, PPOConfig):
+    if not replays(rllib_config):
         parameters = {
             "train_batch_size_per_learner": config.steps_per_iteration // max(1, demand.learners)
         } | parameters
@@ -78,7 +77,7 @@ def configure(config: RunConfig) -> AlgorithmConfig:
     rllib_config.env_runners(**groups["env_runners"]).learners(**groups["learners"])
     rllib_config.reporting(min_sample_timesteps_per_iteration=config.steps_per_iteration, min_time_s_per_iteration=0)
     rllib_config.callbacks(on_episode_end=_log_episode)
-    if isinstance(rllib_config, PPOConfig):
+    if not replays(rllib_config):
         _check_batch(rllib_config, config.steps_per_iteration)
     return _with_model(rllib_config, config.algorithm.policy, model_config)
 
@@ -97,7 +96,7 @@ def refusals(config: RunConfig) -> Iterator[None]:
         ) from error
 
 
-def _check_batch(rllib_config: PPOConfig, steps_per_iteration: int) -> None:
+def _check_batch(rllib_config: AlgorithmConfig, steps_per_iteration: int) -> None:
     """Refuse a train batch that would make iterations longer than the configuration says."""
     batch = rllib_config.total_train_batch_size
     if batch < 1 or steps_per_iteration % batch:
