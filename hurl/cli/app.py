@@ -17,7 +17,8 @@ from hurl import __version__
 __all__ = ["App", "Settings", "app", "console", "interruptible", "report_error"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+DEBUG = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
 WIDTH_OF_FILES = 160  # columns of a table that goes to a file or a pipe, where nothing needs breaking
 
 
@@ -27,17 +28,14 @@ class App(typer.Typer):
     def command(self, *args: Any, **settings: Any) -> Callable[[Function], Function]:
         """Return a decorator that makes a command of a function, with one option more."""
         register = super().command(*args, **settings)
-        option = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
         def add(function: Function) -> Function:
             @wraps(function)
             def run(*, debug: bool, **values: Any) -> None:
                 function(**values)
 
-            signature = inspect.signature(function, eval_str=True)
-            debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
-            vars(run)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), debug])
-            run.__annotations__["debug"] = option
+            parameters = inspect.signature(function, eval_str=True).parameters.values()
+            vars(run)["__signature__"] = inspect.Signature([*parameters, DEBUG])
             register(run)
             return function
 

@@ -14,7 +14,7 @@ from hurl.cli.app import console
 from hurl.experiments.campaign import Campaign, CampaignRun
 from hurl.experiments.config import RunConfig
 from hurl.experiments.folder import RunFolder, RunFolderError
-from hurl.experiments.metrics import LABELS, Row, texts
+from hurl.experiments.metrics import LABELS, Row
 from hurl.experiments.tasks import State
 
 __all__ = ["Bars", "CampaignTable", "LiveTable", "RunProgress", "describe", "describe_last"]
@@ -98,7 +98,7 @@ class RunProgress(Bars):
 
 def describe(row: Row) -> str:
     """Say what a row has for the terminal."""
-    return "  ".join(f"{label} {text}" for label, text in texts(row).items())
+    return "  ".join(f"{label} {text}" for label, text in row.texts().items())
 
 
 class LiveTable:
@@ -173,5 +173,5 @@ def _describe(run: CampaignRun) -> list[str]:
 
 def describe_last(rows: Sequence[Row], iterations: int) -> list[str]:
     """Return the cells of a table on how far a run is: the iteration, and what its last row has for the terminal."""
-    shown = texts(rows[-1]) if rows else {}
+    shown = rows[-1].texts() if rows else {}
     return [f"{rows[-1].iteration if rows else 0}/{iterations}", *(shown.get(label, "") for label in LABELS)]

@@ -1,8 +1,4 @@
-"""The metrics of a run: what a row holds and how each column is shown, their file, and the area under their curve.
-
-A column is declared once, as a field of `Row`: the file, TensorBoard, the terminal, and the curves, pictures and page
-of a report follow.
-"""
+"""The metrics of a run: each column declared once, as a field of `Row`, and how all are written, read and shown."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, get_args, get_type_hints
 
@@ -19,21 +14,7 @@ import numpy as np
 from hurl.experiments.errors import RunFolderError
 from hurl.files import write_whole
 
-__all__ = [
-    "CHARTS",
-    "COLUMNS",
-    "LABELS",
-    "Chart",
-    "Column",
-    "DamagedMetricsError",
-    "Row",
-    "auc",
-    "read_rows",
-    "scalars",
-    "texts",
-    "values_of",
-    "write_rows",
-]
+__all__ = ["CHARTS", "COLUMNS", "LABELS", "Chart", "Column", "DamagedError", "Row", "auc", "read_rows", "write_rows"]
 
 PERCENTILES = (25, 50, 75)
 
@@ -42,12 +23,9 @@ PERCENTILES = (25, 50, 75)
 class Chart:
     """How a report draws a column: as a line over the iterations, the median over seeds, in a band.
 
-    :param name: what the page and files call it
-    :param title: its caption
     :param label: of its vertical axis
     :param picture: the file that it is in, side by side with the others that name it
-    :param columns: the line, and the limits of its band where it has one, medians all; none means the 25th, 50th and
-        75th percentile of the column that the chart is of
+    :param columns: the line and, where it has a band, its limits; without them, percentiles over seeds are drawn
     :param is_wide: whether the page gives it a whole line
     """
 
@@ -67,12 +45,8 @@ class Chart:
 
 @dataclass(frozen=True)
 class Column:
-    """Where a column is shown, beside the file.
+    """Where a column is shown: by label and form in the terminal, by tag in TensorBoard, by chart in a report.
 
-    :param label: in the terminal, while a run goes on
-    :param form: how it is written there
-    :param tag: in TensorBoard
-    :param chart: in a report
     :param of_training: whether it says nothing of iteration 0, the cloned policy
     """
 
@@ -121,6 +95,19 @@ class Row:
         """What the iteration took in all."""
         return self.seconds_collecting + self.seconds_training + self.seconds_evaluating
 
+    def scalars(self) -> dict[str, float]:
+        """Return what TensorBoard is told, by tag."""
+        return {column.tag: value for column, value in self._said() if column.tag and np.isfinite(value)}
+
+    def texts(self) -> dict[str, str]:
+        """Return what the terminal shows, by label."""
+        return {column.label: format(value, column.form) for column, value in self._said() if column.label}
+
+    def _said(self) -> Iterator[tuple[Column, float]]:
+        for column, value in zip(COLUMNS.values(), vars(self).values(), strict=True):
+            if self.iteration > 0 or not column.of_training:
+                yield column, value
+
 
 # By the names of the file: the fields', `lambda` without the underscore that Python asks for.
 FIELDS = {field.name.rstrip("_"): field for field in fields(Row)}
@@ -132,15 +119,10 @@ COLUMNS = {
 LABELS = [column.label for column in COLUMNS.values() if column.label]
 # By the column that each is of.
 CHARTS = {name: column.chart for name, column in COLUMNS.items() if column.chart is not None}
-values_of = attrgetter(*(field.name for field in fields(Row)))
 
 
-class DamagedMetricsError(RunFolderError):
-    """A metrics file that can't be read from some line on.
-
-    :param line: its number
-    :param text: what it holds
-    """
+class DamagedError(RunFolderError):
+    """A metrics file that can't be read from some line on, with its number."""
 
     def __init__(self, file: Path, line: int, text: str) -> None:
         where = "the heading" if line == 1 else f"the line of iteration {text.partition(',')[0]!r}"
@@ -154,7 +136,7 @@ def read_rows(file: Path) -> Iterator[Row]:
     names = heading.split(",")
     expected = [name for name, field in FIELDS.items() if name in names or field.default is MISSING]
     if names != expected and (heading or lines):  # a file that was emptied holds no rows
-        raise DamagedMetricsError(file, 1, heading)
+        raise DamagedError(file, 1, heading)
     following = {0, 1}
     for number, line in enumerate(lines[:-1], start=2):
         try:
@@ -163,12 +145,12 @@ def read_rows(file: Path) -> Iterator[Row]:
         except ValueError:
             row = None
         if row is None or row.iteration not in following:
-            raise DamagedMetricsError(file, number, line)
+            raise DamagedError(file, number, line)
         following = {row.iteration + 1}
         yield row
     # A line is written with its end: one without it was cut, even where what is left looks like numbers.
     if lines and lines[-1]:
-        raise DamagedMetricsError(file, len(lines) + 1, lines[-1])
+        raise DamagedError(file, len(lines) + 1, lines[-1])
 
 
 def write_rows(file: Path, rows: Sequence[Row]) -> None:
@@ -176,26 +158,8 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(map(values_of, rows))
+    writer.writerows(vars(row).values() for row in rows)
     write_whole(file, text.getvalue().encode())
-
-
-def scalars(row: Row) -> dict[str, float]:
-    """Return what TensorBoard is told of a row, by tag."""
-    found = {column.tag: value for column, value in _said(row) if column.tag}
-    return {tag: value for tag, value in found.items() if np.isfinite(value)}
-
-
-def texts(row: Row) -> dict[str, str]:
-    """Return what the terminal shows of a row, by label."""
-    return {column.label: format(value, column.form) for column, value in _said(row) if column.label}
-
-
-def _said(row: Row) -> Iterator[tuple[Column, float]]:
-    """Yield the columns that a row says something by, with their values."""
-    for column, value in zip(COLUMNS.values(), values_of(row), strict=True):
-        if row.iteration > 0 or not column.of_training:
-            yield column, value
 
 
 def auc(rows: Sequence[Row], iterations: int | None = None) -> float:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hurl.experiments.config import ConfigurationError, RunConfig
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
-from hurl.experiments.metrics import COLUMNS, DamagedMetricsError, Row, read_rows, values_of
+from hurl.experiments.metrics import COLUMNS, DamagedError, Row, read_rows
 from hurl.names import HeuristicFolder
 
 __all__ = ["Collection", "Environment", "Floats", "ReportError", "Run", "Variant", "collect_panels", "collect_runs"]
@@ -62,7 +62,7 @@ class Run:
 
     @cached_property
     def _columns(self) -> dict[str, Floats]:
-        return dict(zip(COLUMNS, np.array([values_of(row) for row in self.rows], np.float64).T, strict=True))
+        return dict(zip(COLUMNS, np.array([[*vars(row).values()] for row in self.rows], float).T, strict=True))
 
     @property
     def _first(self) -> int:
@@ -237,7 +237,7 @@ def _read_rows(file: Path) -> tuple[list[Row], int | None]:
             if not np.isfinite(row.return_mean):
                 return rows, len(rows) + 2
             rows.append(row)
-    except DamagedMetricsError as error:
+    except DamagedError as error:
         return rows, error.line
     return rows, None
 

@@ -17,13 +17,14 @@ from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import CHARTS
 from hurl.names import HeuristicFolder
 from hurl.reports.collect import Floats, Variant
-from hurl.reports.pictures import SCORE_TITLES, Look, looks_of, ratios_of
+from hurl.reports.pictures import Look, looks_of, ratios_of
 from hurl.reports.report import Report, Section
 from hurl.reports.statistics import (
     CONFIDENCE,
     LAST_ITERATIONS,
     RESAMPLES,
     RLIABLE_RESAMPLES,
+    SCORE_TITLES,
     THRESHOLD_SHARE,
     Curve,
     Estimate,

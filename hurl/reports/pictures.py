@@ -16,21 +16,14 @@ from matplotlib.figure import Figure
 from hurl.experiments.metrics import CHARTS, Chart
 from hurl.files import write_whole
 from hurl.reports.report import Report, Section
-from hurl.reports.statistics import CONFIDENCE, Estimate
+from hurl.reports.statistics import CONFIDENCE, SCORE_TITLES, Estimate
 
-__all__ = ["SCORE_TITLES", "Look", "looks_of", "ratios_of", "write_pictures"]
+__all__ = ["Look", "looks_of", "ratios_of", "write_pictures"]
 
 # Okabe and Ito's colours, which people with any colour vision tell apart, without the yellow that is faint on white.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
 # Lengths of dash and gap, in points: they tell curves apart from the ninth on, where the colours begin again.
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 2), (6, 2, 2, 2))
-SCORE_TITLES = {
-    "iqm": "interquartile mean",
-    "median": "median",
-    "mean": "mean",
-    "optimality_gap": "optimality gap (lower is better)",
-    "improvement": "P(better than baseline)",
-}
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "hurl",
@@ -178,14 +171,7 @@ def _draw_intervals(axes: Any, rows: Sequence[tuple[str, Estimate]], looks: dict
     for place, (name, estimate) in enumerate(rows):
         color = looks[name].color
         if estimate.low is not None and estimate.high is not None:
-            axes.plot(
-                (estimate.low, estimate.high),
-                (place, place),
-                color=color,
-                linewidth=7,
-                alpha=0.35,
-                solid_capstyle="butt",
-            )
+            axes.hlines(place, estimate.low, estimate.high, color=color, linewidth=7, alpha=0.35)
         axes.plot(estimate.value, place, "o", color=color)
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
     axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from hurl.reports.collect import Environment, Floats, Run, Variant
 
 __all__ = [
     "LAST_ITERATIONS",
+    "SCORE_TITLES",
     "AggregateScores",
     "Curve",
     "Estimate",
@@ -30,6 +30,13 @@ LAST_ITERATIONS = 5
 RESAMPLES = 10_000
 RLIABLE_RESAMPLES = 2_000
 CONFIDENCE = 0.95
+SCORE_TITLES = {
+    "iqm": "interquartile mean",
+    "median": "median",
+    "mean": "mean",
+    "optimality_gap": "optimality gap (lower is better)",
+    "improvement": "P(better than baseline)",
+}
 # Between the lowest first evaluation and the best final return, where learning counts as done.
 THRESHOLD_SHARE = 0.8
 
@@ -114,19 +121,19 @@ def curve_of(variant: Variant) -> Curve:
 
     runs = variant.runs
     length = max(len(run.rows) for run in runs)
-    iterations = _median(over_seeds("iteration"))
+    iterations = _percentile(over_seeds("iteration"))
     columns: dict[str, Floats] = {}
     for name, chart in CHARTS.items():
         if chart.columns:
-            columns |= {column: _median(over_seeds(column)) for column in chart.columns}
+            columns |= {column: _percentile(over_seeds(column)) for column in chart.columns}
         else:
             columns |= {f"{chart.name}_{part}": _percentile(over_seeds(name), part) for part in PERCENTILES}
         if COLUMNS[name].of_training:
             columns |= {line: np.where(iterations > 0, columns[line], np.nan) for line in chart.lines}
     return Curve(
         iterations=iterations,
-        steps=_median(over_seeds("steps")),
-        seconds=_median(_padded([run.seconds for run in runs], length)),
+        steps=_percentile(over_seeds("steps")),
+        seconds=_percentile(_padded([run.seconds for run in runs], length)),
         seeds=np.sum(~np.isnan(over_seeds("iteration")), axis=0).astype(np.float64),
         columns=columns,
     )
@@ -140,11 +147,7 @@ def _padded(columns: Sequence[Floats], length: int) -> Floats:
     return table
 
 
-def _median(table: Floats) -> Floats:
-    return _percentile(table, 50)
-
-
-def _percentile(table: Floats, percentile: float) -> Floats:
+def _percentile(table: Floats, percentile: float = 50) -> Floats:
     """Return a percentile over the runs that have a number; NaN where none has."""
     numbers = ~np.isnan(table)
     whole, some = numbers.all(axis=0), numbers.any(axis=0)
@@ -204,17 +207,13 @@ def _summary(variant: Variant, baseline: Variant, threshold: float) -> Summary:
         unfinished=len(variant.runs) - len(runs),
         iterations=variant.iterations,
         planned=max(run.config.iterations for run in runs),
-        auc=bootstrap(_itself, np.array([auc(run.rows, variant.iterations) for run in runs])),
-        final=bootstrap(_itself, np.array([final_return(run) for run in runs])),
+        auc=bootstrap(lambda mean: mean, np.array([auc(run.rows, variant.iterations) for run in runs])),
+        final=bootstrap(lambda mean: mean, np.array([final_return(run) for run in runs])),
         samples=median if np.isfinite(median) else None,
         reached=int(np.isfinite(samples).sum()),
         ratio=ratio,
         difference=difference,
     )
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 def _samples_to(run: Run, threshold: float) -> float:
@@ -308,12 +307,7 @@ def _aggregates(scores: Floats) -> dict[str, Estimate]:
     """Return the interquartile mean, median, mean and optimality gap."""
     from rliable import metrics
 
-    functions = {
-        "iqm": metrics.aggregate_iqm,
-        "median": metrics.aggregate_median,
-        "mean": metrics.aggregate_mean,
-        "optimality_gap": metrics.aggregate_optimality_gap,
-    }
+    functions = {name: getattr(metrics, f"aggregate_{name}") for name in ("iqm", "median", "mean", "optimality_gap")}
     estimates = _intervals(scores, lambda x: np.array([function(x) for function in functions.values()]))
     return dict(zip(functions, estimates, strict=True))
 

@@ -12,12 +12,11 @@ import numpy as np
 
 from hurl.files import write_whole
 from hurl.reports.report import Report, Section
-from hurl.reports.statistics import LAST_ITERATIONS, AggregateScores, Estimate, Summary
+from hurl.reports.statistics import LAST_ITERATIONS, SCORE_TITLES, AggregateScores, Estimate, Summary
 
 __all__ = ["TextTable", "scores_table", "summary_table", "write_tables"]
 
 NOTHING = "—"
-SCORES = ("iqm", "median", "mean", "optimality_gap", "improvement")
 
 
 @dataclass(frozen=True)
@@ -30,16 +29,8 @@ class TextTable:
 
 def summary_table(section: Section) -> TextTable:
     """Return the table of an environment."""
-    headings = (
-        "variant",
-        "seeds",
-        "iterations",
-        "AUC",
-        f"final return (last {LAST_ITERATIONS})",
-        f"steps to {section.threshold:,.5g}",
-        f"AUC / {section.baseline}",
-        f"AUC − {section.baseline}",
-    )
+    headings = ["variant", "seeds", "iterations", "AUC", f"final return (last {LAST_ITERATIONS})"]
+    headings += [f"steps to {section.threshold:,.5g}", f"AUC / {section.baseline}", f"AUC − {section.baseline}"]
     return TextTable(headings, [_summary_row(summary, section.baseline) for summary in section.summaries])
 
 
@@ -75,23 +66,9 @@ def _form(estimate: Estimate) -> str:
 
 def scores_table(scores: Sequence[AggregateScores]) -> TextTable:
     """Return the table of scores over environments."""
-    headings = (
-        "variant",
-        "environments",
-        "seeds each",
-        "IQM",
-        "median",
-        "mean",
-        "optimality gap",
-        "P(better than baseline)",
-    )
+    headings = ("variant", "environments", "seeds each", *SCORE_TITLES.values())
     rows = [
-        [
-            row.variant,
-            str(len(row.environments)),
-            str(row.seeds),
-            *(show(getattr(row, score), ".2f") for score in SCORES),
-        ]
+        [row.variant, str(len(row.environments)), str(row.seeds), *(show(getattr(row, s), ".2f") for s in SCORE_TITLES)]
         for row in scores
     ]
     return TextTable(headings, rows)
@@ -148,13 +125,11 @@ def _summaries(section: Section) -> tuple[list[str], Iterable[Sequence[object]]]
 
 
 def _scores(scores: Sequence[AggregateScores]) -> tuple[list[str], Iterable[Sequence[object]]]:
-    headings = ["variant", "environments", "seeds", *(name for score in SCORES for name in _triple(score))]
+    headings = ["variant", "environments", "seeds", *(name for score in SCORE_TITLES for name in _triple(score))]
     rows = [
         [
-            row.variant,
-            " ".join(row.environments),
-            row.seeds,
-            *(value for score in SCORES for value in _values(getattr(row, score))),
+            *(row.variant, " ".join(row.environments), row.seeds),
+            *(value for score in SCORE_TITLES for value in _values(getattr(row, score))),
         ]
         for row in scores
     ]

@@ -55,7 +55,7 @@ from hurl.experiments.checkpoint import (
 from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.metrics import Row, scalars
+from hurl.experiments.metrics import Row
 from hurl.experiments.trainers.base import TRAINING, build_environment, build_guidance, derive_seed, guidance_columns
 from hurl.experiments.trainers.rllib_config import EPISODE_RETURNS, configure, known_parameters, refusals
 from hurl.rllib import guided
@@ -161,7 +161,7 @@ class RLlibTrainer:
 
     def log(self, row: Row) -> None:
         """Write the figures of an iteration."""
-        for tag, value in scalars(row).items():
+        for tag, value in row.scalars().items():
             self.events.add_scalar(tag, value, row.steps)
 
     def save(self, iteration: int) -> None:

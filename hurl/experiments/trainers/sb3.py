@@ -43,7 +43,7 @@ from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.libraries import LIBRARIES, find_library
-from hurl.experiments.metrics import Row, scalars
+from hurl.experiments.metrics import Row
 from hurl.experiments.trainers.base import (
     CLONING,
     TRAINING,
@@ -152,7 +152,7 @@ class SB3Trainer:
 
     def log(self, row: Row) -> None:
         """Write the row beside what the model logs."""
-        for tag, value in scalars(row).items():
+        for tag, value in row.scalars().items():
             self.model.logger.record(tag, value)
         if row.iteration:
             self.model.dump_logs()
