@@ -226,9 +226,8 @@ def _scores(report: Report) -> str:
 def _method() -> str:
     percent = f"{CONFIDENCE:.0%}"
     items = [
-        "Return: the mean of the evaluation episodes of an iteration, by the policy without exploration; of RLlib's "
-        "algorithms, the mean of the newest 100 training episodes. Curves show percentiles over the seeds that have "
-        "reached an iteration.",
+        "Return: the mean of the evaluation episodes of an iteration, by the policy without exploration. "
+        "Curves show percentiles over the seeds that have reached an iteration.",
         "AUC: the mean of the return over iterations 1 to N, the mean over seeds. A cloned policy that does not train "
         "has its return at every iteration. Ratios and differences are over the iterations that both variants have; "
         "where the baseline's AUC is not positive there is no ratio.",
