@@ -116,7 +116,7 @@ def test_yaml_round_trip(tmp_path):
         (["guidance.schedule={lambda0: 1, omega: 0.1, iterations: 0}"], "iterations: .*equal to 1, got 0"),
         (["guidance.schedule={lambda0: 1, omega: 0.1, alpha: 2}"], "omega=0.1 is for kind: tanh without alpha"),
         (["guidance.schedule={lambda0: 1, rungs: null}"], "unknown key 'guidance.schedule.rungs'"),
-        (["gamma=1"], "gamma: .*less than 1, got 1"),
+        (["gamma=1.5"], "gamma: .*less than or equal to 1, got 1.5"),
         (["iterations=0"], "iterations: .*greater than or equal to 1, got 0"),
         (["iterations=many"], "iterations: .*valid integer.*, got 'many'"),
         (["steps_per_iteration=10001"], "steps_per_iteration=10001 must be a multiple of environment.n_envs=20"),

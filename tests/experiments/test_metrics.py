@@ -50,7 +50,7 @@ events.close()
 logger = configure(str(folder / "sb3"), ["tensorboard"])
 SB3Trainer.log(SimpleNamespace(model=SimpleNamespace(logger=logger, dump_logs=lambda: logger.dump(1))), rows[0])
 logger.close()
-print([column.header for column in CampaignTable(Campaign((), ()))._table({}).columns])
+print([column.header for column in CampaignTable(Campaign(folder))._table({}).columns])
 print([row.entropy for row in metrics.read_rows(run / "metrics.csv")])
 """
 

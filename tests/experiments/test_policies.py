@@ -288,10 +288,10 @@ def test_sources_that_are_none_are_named(runs, env, tmp_path):
     message = r"sb3 was trained in Pendulum-v1 .* with observations Box.*\(3,\).* and CartPole-v1 has Box.*\(4,\)"
     with pytest.raises(CollectionError, match=message):
         find_policies([str(runs / "sb3")], cart_pole, EnvironmentConfig(id="CartPole-v1"))
-    recurrent = sb3_contrib.RecurrentPPO("MlpLstmPolicy", env, n_steps=4, batch_size=4)
-    recurrent.save(tmp_path / "recurrent")
+    recurrent = {"name": "contrib.RecurrentPPO", "policy": "MlpLstmPolicy", "parameters": {"batch_size": 50}}
+    small_run(tmp_path / "run", algorithm=recurrent, guidance=None, updates_per_iteration=None, iterations=1)
     with pytest.raises(CollectionError, match=r"contrib.RecurrentPPO remembers earlier steps"):
-        find(str(tmp_path / "recurrent.zip"), algorithm="contrib.RecurrentPPO")
+        find(str(tmp_path / "run"))
 
 
 def test_gymnasium_can_make_the_environment_of_the_data_again(runs, tmp_path):
