@@ -118,10 +118,11 @@ def is_yaml(name: str) -> bool:
 
 
 def look_beside(file: str) -> None:
-    """Let functions in modules beside a file be found, by this process and by those that it starts."""
-    folder = str(Path(file).resolve().parent)
-    sys.path.insert(0, folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+    """Let functions in modules beside a YAML file be found, by this process and by those that it starts."""
+    if is_yaml(file):
+        folder = str(Path(file).resolve().parent)
+        sys.path.insert(0, folder)
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def find_function(name: str) -> Callable[..., Any]:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from hurl.cli.app import app, console
+from hurl.cli.app import app, console, make_table, say
 
 
 class ChainRewards(StrEnum):
@@ -30,14 +29,11 @@ def chain(
     from hurl.tabular.chain import arrows, write_chain
 
     figure = write_chain(out, rewards.value)
-    table = Table(title="Value from the start of the policy that HuRL finds")
-    table.add_column("λ", justify="right")
-    for name in figure.curves:
-        table.add_column("h = 0" if name == "zero" else f"{name} h", justify="right")
-    for points in zip(*figure.curves.values(), strict=True):
-        table.add_row(f"{points[0][0]:.1f}", *(f"{value:.4f}" for _, value in points))
-    console.print(table)
+    headings = ("h = 0" if name == "zero" else f"{name} h" for name in figure.curves)
+    points = zip(*figure.curves.values(), strict=True)
+    rows = ([f"{row[0][0]:.1f}", *(f"{value:.4f}" for _, value in row)] for row in points)
+    console.print(make_table(["λ", *headings], rows, title="Value from the start of the policy that HuRL finds"))
     console.print("The policies, in states 2 to 9 (left < and right >):")
     for name, policy in figure.policies.items():
         console.print(f"{name:>16}  {arrows(policy)}")
-    console.print(f"Picture: [bold]{out / 'chain.png'}[/bold], numbers: {out / 'chain.json'}", soft_wrap=True)
+    say(f"Picture: [bold]{out / 'chain.png'}[/bold], numbers: {out / 'chain.json'}")

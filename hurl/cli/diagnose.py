@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from hurl.cli.app import app, console
+from hurl.cli.app import app, console, make_table, say
 from hurl.cli.progress import Bars
 
 if TYPE_CHECKING:
@@ -61,15 +60,11 @@ def diagnose(
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "diagnosis.json", f"{result.to_json()}\n".encode())
         result.plot(out / "diagnosis.png")
-    table = Table(title=result.title, title_justify="left")
-    table.add_column("quantity")
-    table.add_column("value", justify="right")
-    for row in result.rows():
-        table.add_row(*row)
-    console.print(table)
+    headings, words = ("quantity", "value"), ("quantity",)
+    console.print(make_table(headings, result.rows(), left=words, title=result.title, title_justify="left"))
     for sentence in result.verdict:
         console.print(f"• {sentence}", highlight=False)
-    console.print(f"Picture: [bold]{out / 'diagnosis.png'}[/bold], numbers: {out / 'diagnosis.json'}", soft_wrap=True)
+    say(f"Picture: [bold]{out / 'diagnosis.png'}[/bold], numbers: {out / 'diagnosis.json'}")
 
 
 def _discount(name: str, function: Heuristic) -> float:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from hurl.experiments.config import as_text
-from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.tuning.grid import Scalar, Stage, TuningError, with_values
 from hurl.experiments.tuning.study import Study, TrialState, trial_seed
 from hurl.files import write_whole
@@ -98,10 +97,7 @@ def _table(study: Study) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["trial", "state", "auc", "iterations", "seconds", "seed", *study.settings.grid])
     for trial in study.trials:
-        try:
-            rows = RunFolder(study.run_folder(trial.number)).read_metrics()
-        except RunFolderError:  # the study knows its score nevertheless
-            rows = []
+        rows = study.rows_of(trial.number)
         seconds = sum(row.seconds for row in rows)
         values = [trial.params[key] for key in study.settings.grid]
         seed = trial_seed(study.settings.config.seed, trial.number)

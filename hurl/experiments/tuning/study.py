@@ -16,7 +16,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hurl.experiments.config import ConfigurationError, RunConfig, parse_yaml
+from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.layout import CampaignFolder
+from hurl.experiments.metrics import Row
 from hurl.experiments.tasks import Task
 from hurl.experiments.tuning.grid import Grid, Stage, TuningError, with_values
 from hurl.experiments.tuning.scale import STARTUP_TRIALS, Scale, Timing
@@ -152,6 +154,13 @@ class Study:
     def run_folder(self, number: int) -> Path:
         """Return the folder of a trial's run."""
         return self.folder / "trials" / f"{number:04d}"
+
+    def rows_of(self, number: int) -> list[Row]:
+        """Return the metrics of a trial's run; none where they are damaged, as the trial itself will say."""
+        try:
+            return RunFolder(self.run_folder(number)).read_metrics()
+        except RunFolderError:
+            return []
 
     def config_of(self, number: int) -> RunConfig:
         """Return the configuration of a trial, with a seed of its own."""
