@@ -204,25 +204,23 @@ class RunConfig(_Strict):
     threads: int = Field(1, ge=1, description="processor cores the run may use; with 1 it repeats exactly")
 
     @model_validator(mode="after")
-    def _check_iterations(self) -> RunConfig:
+    def _check_together(self) -> RunConfig:
+        """Check what depends on several values."""
         if self.iterations == 0 and self.warm_start is None:
             raise ValueError("iterations: input should be greater than or equal to 1, got 0 without a warm_start")
-        return self
-
-    @model_validator(mode="after")
-    def _check_schedule(self) -> RunConfig:
         if self.guidance is not None:
             try:
                 self.guidance.schedule.build(max(1, self.iterations))
             except ValueError as error:
                 raise ValueError(f"guidance.schedule: {error}") from None
-        return self
-
-    @model_validator(mode="after")
-    def _check_data(self) -> RunConfig:
         if self.data is None and self.needs_data:
             raise ValueError(
                 "a warm_start without a dataset and a heuristic to be fitted need `data`: say how to make it"
+            )
+        if self.steps_per_iteration % self.environment.n_envs:
+            raise ValueError(
+                f"steps_per_iteration={self.steps_per_iteration} must be a multiple of "
+                f"environment.n_envs={self.environment.n_envs}"
             )
         return self
 
@@ -236,15 +234,6 @@ class RunConfig(_Strict):
     def needs_data(self) -> bool:
         """Whether the run's data must be made before it."""
         return self.heuristic_to_fit is not None or (self.warm_start is not None and self.warm_start.dataset is None)
-
-    @model_validator(mode="after")
-    def _check_batches(self) -> RunConfig:
-        if self.steps_per_iteration % self.environment.n_envs:
-            raise ValueError(
-                f"steps_per_iteration={self.steps_per_iteration} must be a multiple of "
-                f"environment.n_envs={self.environment.n_envs}"
-            )
-        return self
 
     @property
     def is_plain(self) -> bool:
@@ -292,10 +281,19 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
 
 def apply_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return values with some set anew, `key=value` each, keys dotted, values YAML."""
-    values = dict(values)
+    changed = dict(values)
     for setting in settings:
-        _set(values, setting)
-    return values
+        key, separator, text = setting.partition("=")
+        if not separator or not key:
+            raise ConfigurationError(f"{setting!r} is not of the form key=value")
+        *parents, last = key.split(".")
+        place = changed
+        for parent in parents:
+            child = place.get(parent)
+            place[parent] = dict(child) if isinstance(child, dict) else {}
+            place = place[parent]
+        place[last] = parse_yaml(f"value: {text}", setting)["value"]
+    return changed
 
 
 def validate(values: Mapping[str, Any], source: str) -> RunConfig:
@@ -314,7 +312,7 @@ def preset_names() -> list[str]:
 
 def preset_description(name: str) -> str:
     """Return what a preset says of itself."""
-    return str(_read_preset(name)["description"])
+    return str(_presets()[name.split("/")[0]]["description"])
 
 
 def _read_source(source: str) -> dict[str, Any]:
@@ -331,15 +329,12 @@ def _read_source(source: str) -> dict[str, Any]:
             raise ConfigurationError(f"{source!r} is several variants: write {' or '.join(variants)}")
         hint = nearest(source, preset_names()) or f"; the presets are {', '.join(preset_names())}"
         raise ConfigurationError(f"there is no preset {source!r}{hint}")
-    preset = _read_preset(source)
-    variant = preset.pop("variants")[source.split("/")[1]]
+    name, variant = source.split("/")
+    preset = deepcopy(_presets()[name])
+    changes = preset.pop("variants")[variant]
     preset.pop("description")
     base = preset.pop("extends", None)
-    return _merge(preset if base is None else _merge(_read_source(base), preset), variant)
-
-
-def _read_preset(name: str) -> dict[str, Any]:
-    return deepcopy(_presets()[name.split("/")[0]])
+    return _merge(preset if base is None else _merge(_read_source(base), preset), changes)
 
 
 @cache
@@ -367,18 +362,6 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ConfigurationError(f"{source} must hold keys and values, found {type(values).__name__}")
     return values
-
-
-def _set(values: dict[str, Any], override: str) -> None:
-    key, separator, text = override.partition("=")
-    if not separator or not key:
-        raise ConfigurationError(f"{override!r} is not of the form key=value")
-    *parents, last = key.split(".")
-    for parent in parents:
-        child = values.get(parent)
-        values[parent] = dict(child) if isinstance(child, dict) else {}
-        values = values[parent]
-    values[last] = parse_yaml(f"value: {text}", override)["value"]
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
