@@ -21,6 +21,7 @@ __all__ = [
     "is_yaml",
     "look_beside",
     "nearest",
+    "nearest_or_all",
     "parse_heuristic",
 ]
 
@@ -105,6 +106,11 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean …?` with the nearest of some names, or nothing where none is near."""
     found = difflib.get_close_matches(name, list(names), n=2, cutoff=0.5)
     return f"; did you mean {' or '.join(repr(match) for match in found)}?" if found else ""
+
+
+def nearest_or_all(name: str, names: Iterable[str]) -> str:
+    """Return `; did you mean …?` with the nearest of some names, or `; there are …` with all where none is near."""
+    return nearest(name, names) or f"; there are {', '.join(names)}"
 
 
 def install_extra(name: str) -> str:

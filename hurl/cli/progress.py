@@ -23,14 +23,14 @@ CLONING, ITERATION = "cloning, epoch", "iteration"
 MANY = 30  # steps that a terminal still shows
 
 
-class Bars:
+class Bars(Progress):
     """Progress bars, one below the other; plain lines where there is no terminal.
 
     :param transient: whether they are gone in the end
     """
 
     def __init__(self, *, transient: bool = False) -> None:
-        self.progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             MofNCompleteColumn(),
             BarColumn(),
@@ -40,20 +40,13 @@ class Bars:
             transient=transient,
             disable=not console.is_terminal,
         )
-        self.tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
+        self.bars: dict[str, TaskID] = {}
 
     def draw(self, name: str, done: int, total: int | None, status: str) -> None:
         """Draw how far something is; its bar is there from the first time on."""
-        if name not in self.tasks:
-            self.tasks[name] = self.progress.add_task(name, total=None, status="")
-        self.progress.update(self.tasks[name], completed=done, total=total, status=status, visible=total != 0)
+        if name not in self.bars:
+            self.bars[name] = self.add_task(name, total=None, status="")
+        self.update(self.bars[name], completed=done, total=total, status=status, visible=total != 0)
 
     def tell(self, name: str, done: int, total: int, status: str) -> None:
         """Draw how far something is, and say it in a line where there is no terminal."""

@@ -12,7 +12,7 @@ from hurl.data import load_episodes
 from hurl.experiments.config import ConfigurationError
 from hurl.heuristics.base import KINDS, FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
-from hurl.names import nearest
+from hurl.names import nearest, nearest_or_all
 
 __all__ = ["check_fit", "find_kind", "fit_heuristic", "kind_names"]
 
@@ -66,8 +66,7 @@ def find_kind(kind: str, makers: Sequence[str] = MAKERS) -> type[Any]:
     """Return the class of a kind; refuse one that is not among `kind_names`."""
     names = kind_names(makers)
     if kind not in names:
-        hint = nearest(kind, names) or f"; there are {', '.join(names)}"
-        raise ConfigurationError(f"there is no kind of heuristic {kind!r}{hint}")
+        raise ConfigurationError(f"there is no kind of heuristic {kind!r}{nearest_or_all(kind, names)}")
     return KINDS[kind]
 
 

@@ -16,7 +16,7 @@ from hurl.experiments.config import ConfigurationError, RunConfig, apply_setting
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import recipe_of
-from hurl.names import nearest
+from hurl.names import nearest_or_all
 
 __all__ = ["Cost", "Panel", "Reproduction", "Scale", "Speed", "figure_names", "plan_reproduction"]
 
@@ -200,8 +200,7 @@ def plan_reproduction(
     data = _read()
     panels = _choose_panels(figure, data["panels"], games)
     if scale not in data["scales"]:
-        hint = nearest(scale, data["scales"]) or f"; there are {', '.join(data['scales'])}"
-        raise ConfigurationError(f"there is no scale {scale!r}{hint}")
+        raise ConfigurationError(f"there is no scale {scale!r}{nearest_or_all(scale, data['scales'])}")
     chosen = Scale.model_validate(data["scales"][scale])
     panels = {name: panel.restricted_to(chosen.variants) for name, panel in panels.items()}
     seeds = seeds or range(chosen.seeds or max(panel.seeds for panel in panels.values()))
@@ -232,15 +231,13 @@ def _choose_panels(figure: str, panels: dict[str, Any], games: Sequence[str] | N
         from hurl.experiments.paper_tables import TABLES  # heavy, and only for this
 
         known = ["figure-1", *figure_names(), *TABLES]
-        hint = nearest(figure, known) or f"; there are {', '.join(known)}"
-        raise ConfigurationError(f"there is nothing called {figure!r} to reproduce{hint}")
+        raise ConfigurationError(f"there is nothing called {figure!r} to reproduce{nearest_or_all(figure, known)}")
     played = [panel.game for panel in chosen.values() if panel.game is not None]
     for game in games or ():
         if not played:
             raise ConfigurationError(f"{figure} has no games: leave --games out")
         if game not in played:
-            hint = nearest(game, played) or f"; there are {', '.join(played)}"
-            raise ConfigurationError(f"{figure} has no game {game!r}{hint}")
+            raise ConfigurationError(f"{figure} has no game {game!r}{nearest_or_all(game, played)}")
     return {name: panel for name, panel in chosen.items() if games is None or panel.game in games}
 
 
