@@ -22,8 +22,6 @@ def list_presets(context: typer.Context) -> None:
 
 
 @presets.command(epilog="Example:  hurl presets show hopper/hurl-mc > my_run.yaml")
-def show(
-    name: Annotated[str, typer.Argument(metavar="PRESET/VARIANT", help="A preset and its variant.")],
-) -> None:
+def show(name: Annotated[str, typer.Argument(metavar="PRESET/VARIANT", help="A preset and its variant.")]) -> None:
     """Print a preset with all its values: a configuration that `hurl train` takes."""
     print(load_config(name).to_yaml(), end="")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -94,20 +93,16 @@ def describe(row: Row) -> str:
     return "  ".join(f"{label} {text}" for label, text in texts(row).items())
 
 
-class LiveTable:
+class LiveTable(Live):
     """A table that is drawn again and again, where there is a terminal."""
 
     def __init__(self) -> None:
-        self.live = Live(console=console, refresh_per_second=2)
+        super().__init__(console=console, refresh_per_second=2)
 
-    def __enter__(self) -> Self:
+    def start(self, refresh: bool = False) -> None:
+        """Begin to draw."""
         if console.is_terminal:
-            self.live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if console.is_terminal:
-            self.live.stop()
+            super().start(refresh)
 
 
 class CampaignTable(LiveTable):
@@ -122,7 +117,7 @@ class CampaignTable(LiveTable):
     def show(self, states: dict[str, State]) -> None:
         """Show how far each step is."""
         if console.is_terminal:
-            self.live.update(self._table(states))
+            self.update(self._table(states))
         for name, state in states.items():
             if not console.is_terminal and self.states.get(name, State.waiting) is not state:
                 print(f"{state.value:>8}  {name}", flush=True)

@@ -21,8 +21,7 @@ from hurl.experiments.tasks import TasksFailedError
 @app.command(epilog="Example:  hurl reproduce figure-2f --scale overnight --dry-run")
 def reproduce(
     name: Annotated[
-        str,
-        typer.Argument(metavar="FIGURE|TABLE", help="figure-1 to 4, a panel such as figure-2f, or table-1 to 5."),
+        str, typer.Argument(metavar="FIGURE|TABLE", help="figure-1 to 4, a panel such as figure-2f, or table-1 to 5.")
     ],
     scale: Annotated[
         str, typer.Option(help="paper (30 seeds, 20 of Procgen), overnight (3, shorter) or tiny (a trial).")

@@ -13,20 +13,11 @@ from hurl.cli.app import Settings, app, console, interruptible, make_table, say
 from hurl.cli.progress import LiveTable, describe, describe_last
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign, run_steps
 from hurl.experiments.campaign import Campaign
-from hurl.experiments.config import RunConfig, as_text, load_config
+from hurl.experiments.config import RunConfig, as_text, load_config, with_values
 from hurl.experiments.metrics import LABELS
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import State
-from hurl.experiments.tuning.grid import (
-    TRIALS,
-    Scalar,
-    Stage,
-    TuningError,
-    check_stage,
-    find_source,
-    read_grid,
-    with_values,
-)
+from hurl.experiments.tuning.grid import TRIALS, Stage, TuningError, check_stage, find_source, read_grid
 from hurl.names import is_yaml, look_beside
 
 if TYPE_CHECKING:
@@ -124,7 +115,7 @@ def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> 
     best = best_values(base, config.environment.id)
     numbers = ", ".join(str(number) for number in best.trials)
     say(f"The base of {base}: AUC {best.score:.1f} of trial {numbers}, {_text(best.values)}")
-    return with_values(config, best.values)
+    return with_values(config, best.values, "the grid")
 
 
 def _print_plan(study: Study, trials: int, jobs: int | None) -> None:
@@ -173,7 +164,7 @@ def _short(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _text(values: dict[str, Scalar]) -> str:
+def _text(values: dict[str, Any]) -> str:
     return ", ".join(f"{_short(key)} {as_text(value)}" for key, value in values.items())
 
 
@@ -197,7 +188,7 @@ class _StudyTable(LiveTable):
         self.finished |= {trial.number for trial in news}
         if console.is_terminal:
             running = [trial for trial in trials if states.get(f"trial {trial.number}") is State.running]
-            self.live.update(self._table(running))
+            self.update(self._table(running))
         elif news:
             for trial in news:
                 print(f"{_describe(trial)}  ({_text(trial.params)})", flush=True)

@@ -32,6 +32,7 @@ __all__ = [
     "GuidanceConfig",
     "RunConfig",
     "ScheduleConfig",
+    "Strict",
     "WarmStartConfig",
     "apply_settings",
     "as_overrides",
@@ -41,14 +42,17 @@ __all__ = [
     "preset_description",
     "preset_names",
     "validate",
+    "with_values",
 ]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Data in which a key that there is not is an error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class EnvironmentConfig(_Strict):
+class EnvironmentConfig(Strict):
     """Where the agent acts."""
 
     id: str = Field(description="a Gymnasium or EnvPool id, e.g. Hopper-v4")
@@ -57,7 +61,7 @@ class EnvironmentConfig(_Strict):
     options: dict[str, Any] = Field({}, description="further arguments of the environment")
 
 
-class AlgorithmConfig(_Strict):
+class AlgorithmConfig(Strict):
     """The base algorithm L and its arguments."""
 
     name: str = Field("sbx.SAC", description="library and class: sb3.SAC, contrib.TQC, sbx.SAC, rllib.PPO, …")
@@ -82,7 +86,7 @@ class AlgorithmConfig(_Strict):
         return self.library.demand(self.parameters)
 
 
-class ScheduleConfig(_Strict, extra="allow"):
+class ScheduleConfig(Strict, extra="allow"):
     """λ over the iterations: a kind of schedule, and beside it the parameters that this kind has."""
 
     kind: str = "tanh"
@@ -126,17 +130,17 @@ def _schedule_parameters(kind: str) -> type[BaseModel]:
     }
     if "iterations" in fields:
         fields["iterations"] = (Annotated[int | None, Field(ge=1)], None)
-    return create_model(kind, __base__=_Strict, **fields)
+    return create_model(kind, __base__=Strict, **fields)
 
 
-class FitConfig(_Strict):
+class FitConfig(Strict):
     """A heuristic that is to be fitted to the run's data."""
 
     kind: str = Field(description="as `hurl fit` names it, e.g. monte-carlo")
     parameters: dict[str, Any] = Field({}, description="arguments of the kind's fit")
 
 
-class GuidanceConfig(_Strict):
+class GuidanceConfig(Strict):
     """The heuristic and how it guides."""
 
     heuristic: Annotated[
@@ -150,7 +154,7 @@ class GuidanceConfig(_Strict):
     shaping: Shaping = "hurl"
 
 
-class WarmStartConfig(_Strict):
+class WarmStartConfig(Strict):
     """Behaviour cloning into the actor before the first iteration."""
 
     dataset: str | None = Field(
@@ -162,7 +166,7 @@ class WarmStartConfig(_Strict):
     batch_size: int = Field(128, ge=1)
 
 
-class DataConfig(_Strict):
+class DataConfig(Strict):
     """Data that is made before the run: the checkpoints of another run, rolled out."""
 
     train: str = Field(description="the preset of the run whose checkpoints are the policies, e.g. hopper/sac")
@@ -184,7 +188,7 @@ class DataConfig(_Strict):
         return -(-self.iterations // self.run.checkpoint_every)
 
 
-class RunConfig(_Strict):
+class RunConfig(Strict):
     """All that determines a run: the same configuration gives the same metrics."""
 
     environment: EnvironmentConfig
@@ -294,6 +298,14 @@ def apply_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str,
             place = place[parent]
         place[last] = parse_yaml(f"value: {text}", setting)["value"]
     return changed
+
+
+def with_values(config: RunConfig, values: Mapping[str, Any], source: str) -> RunConfig:
+    """Return a configuration with the values of some dotted keys set anew.
+
+    :param source: of the values, which an error names
+    """
+    return validate(apply_settings(config.model_dump(mode="json"), as_overrides(values)), source)
 
 
 def validate(values: Mapping[str, Any], source: str) -> RunConfig:

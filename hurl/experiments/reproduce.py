@@ -9,10 +9,11 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from hurl.experiments.campaign import Campaign, CampaignRun, check_settings, settings_with_a_place
-from hurl.experiments.config import ConfigurationError, RunConfig, apply_settings, load_config, parse_yaml, validate
+from hurl.experiments.config import RunConfig, Strict, apply_settings, load_config, parse_yaml, validate
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import recipe_of
@@ -29,11 +30,7 @@ FIT_BATCH = 128
 START_SECONDS = 8.0  # of a process, until its first iteration
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Panel(_Data):
+class Panel(Strict):
     """A part of a figure: variants of a preset, in one of its games where it has several."""
 
     title: str
@@ -63,7 +60,7 @@ class Panel(_Data):
         return load_config(f"{self.preset}/{variant}", [*environment, f"seed={seed}"])
 
 
-class Reduction(_Data):
+class Reduction(Strict):
     """How the runs of a library's algorithms are made smaller."""
 
     iterations: float = Field(default=1.0, gt=0, le=1, description="the share of each run's iterations")
@@ -90,7 +87,7 @@ class Reduction(_Data):
         return changed.model_copy(update={"iterations": iterations, "data": data})
 
 
-class Scale(_Data):
+class Scale(Strict):
     """How much of a figure is run."""
 
     seeds: int | None = Field(None, ge=1, description="None means as many as the paper has")
@@ -161,12 +158,12 @@ class Reproduction:
         costs = []
         for preset, speed in speeds.items():
             configs = [config for name, _, config in self.configs if name == preset]
-            seconds = sum(_seconds_of_run(config, speed) for config in configs)
             before: dict[str, float] = {}
             for config in configs:
                 before |= _seconds_of_preparation(config, speed, self.campaign.folder)
+            seconds = sum(_seconds_of_run(config, speed) for config in configs)
             seconds += sum(value for key, value in before.items() if key not in counted)
-            counted |= set(before)
+            counted.update(before)
             costs.append(Cost(preset, len(configs), sum(config.iterations for config in configs), speed, seconds))
         return costs
 
