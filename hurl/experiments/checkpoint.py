@@ -72,10 +72,9 @@ def write_checkpoint(folder: RunFolder, iteration: int, state: Mapping[str, Any]
 def read_state(path: Path) -> dict[str, Any]:
     """Return what a checkpoint's `state.json` holds."""
     try:
-        state: dict[str, Any] = json.loads((path / STATE).read_bytes())
-    except (OSError, ValueError):
+        return dict(json.loads((path / STATE).read_bytes()))
+    except (OSError, TypeError, ValueError):
         raise CheckpointError(f"{path / STATE} is missing or damaged: {_remedy(path)}") from None
-    return state
 
 
 def read_weights(path: Path) -> Any:

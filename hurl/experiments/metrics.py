@@ -182,8 +182,7 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
 
 def scalars(row: Row) -> dict[str, float]:
     """Return what TensorBoard is told of a row, by tag."""
-    found = {column.tag: value for column, value in _said(row) if column.tag}
-    return {tag: value for tag, value in found.items() if np.isfinite(value)}
+    return {column.tag: value for column, value in _said(row) if column.tag and np.isfinite(value)}
 
 
 def texts(row: Row) -> dict[str, str]:

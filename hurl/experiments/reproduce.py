@@ -274,8 +274,8 @@ def _seconds_of_run(config: RunConfig, speed: Speed) -> float:
     """Return what a run takes once all that it needs is there."""
     cloning = 0.0
     if config.warm_start is not None and config.data is not None:
-        updates = config.warm_start.epochs * _transitions(config) / config.warm_start.batch_size
-        cloning = CLONING_UPDATE * updates * speed.update
+        passes = config.warm_start.epochs * config.data.transitions * config.data.policies
+        cloning = CLONING_UPDATE * (passes / config.warm_start.batch_size) * speed.update
     return START_SECONDS + cloning + config.iterations * speed.iteration
 
 
@@ -283,7 +283,8 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed, folder: CampaignFol
     """Return what each step before a run takes, by what makes it the same step as another run's."""
     if config.data is None or not config.needs_data:
         return {}
-    recipe, fit, transitions = recipe_of(config, config.data, folder), config.heuristic_to_fit, _transitions(config)
+    recipe, fit = recipe_of(config, config.data, folder), config.heuristic_to_fit
+    transitions = config.data.transitions * config.data.policies
     steps = {
         recipe.name: START_SECONDS + recipe.config.iterations * speed.iteration,
         recipe.dataset: START_SECONDS + transitions * speed.step,
@@ -296,8 +297,3 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed, folder: CampaignFol
             seconds = FIT_UPDATE * passes / FIT_BATCH * speed.update
         steps[folder.heuristic(recipe.dataset, fit, config.gamma, recipe.seed).name] = START_SECONDS + seconds
     return steps
-
-
-def _transitions(config: RunConfig) -> int:
-    """Return how many transitions the run's data has, of all policies."""
-    return 0 if config.data is None else config.data.transitions * config.data.policies

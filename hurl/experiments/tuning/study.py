@@ -138,8 +138,7 @@ class Study:
     @property
     def trials(self) -> list[Any]:
         """All trials, as Optuna knows them now."""
-        trials: list[Any] = self.optuna.get_trials(deepcopy=False)
-        return trials
+        return list(self.optuna.get_trials(deepcopy=False))
 
     def begin(self, number: int) -> Any:
         """Return a trial to report to and to tell the end of, marked as running."""
