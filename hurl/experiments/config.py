@@ -38,6 +38,7 @@ __all__ = [
     "as_overrides",
     "as_text",
     "load_config",
+    "merge",
     "parse_yaml",
     "preset_description",
     "preset_names",
@@ -346,7 +347,7 @@ def _read_source(source: str) -> dict[str, Any]:
     changes = preset.pop("variants")[variant]
     preset.pop("description")
     base = preset.pop("extends", None)
-    return _merge(preset if base is None else _merge(_read_source(base), preset), changes)
+    return merge(preset if base is None else merge(_read_source(base), preset), changes)
 
 
 @cache
@@ -376,12 +377,18 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
     return values
 
 
-def _merge(base: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
-    """Return `base` with `changes` put in, mappings merged key by key."""
+def merge(base: dict[str, Any], changes: dict[str, Any] | None, *, only_existing: bool = False) -> dict[str, Any]:
+    """Return `base` with `changes` put in, mappings merged key by key.
+
+    :param only_existing: whether a mapping goes only where there is one: a run without data gets none
+    """
     merged = dict(base)
     for key, value in (changes or {}).items():
         old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = merge(old, value, only_existing=only_existing)
+        elif not (only_existing and isinstance(value, dict)):
+            merged[key] = value
     return merged
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field
 
 from hurl.experiments.campaign import Campaign, CampaignRun, check_settings, settings_with_a_place
-from hurl.experiments.config import RunConfig, Strict, apply_settings, load_config, parse_yaml, validate
+from hurl.experiments.config import RunConfig, Strict, apply_settings, load_config, merge, parse_yaml, validate
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
@@ -74,8 +74,8 @@ class Reduction(Strict):
             of the data sets itself wins over them there
         """
         settings = settings_with_a_place(config, settings)
-        values = apply_settings(_change(config.model_dump(mode="json"), self.changes), settings)
-        changed = validate(values, "the reproduction")
+        values = merge(config.model_dump(mode="json"), self.changes, only_existing=True)
+        changed = validate(apply_settings(values, settings), "the reproduction")
         iterations = ceil(config.iterations * self.iterations)
         if steps is not None and config.iterations > 0:
             iterations = ceil(steps / changed.steps_per_iteration)
@@ -241,17 +241,6 @@ def _choose_panels(figure: str, panels: dict[str, Any], games: Sequence[str] | N
 def _read() -> dict[str, Any]:
     file = resources.files("hurl.experiments").joinpath("figures.yaml")
     return parse_yaml(file.read_text("utf-8"), file.name)
-
-
-def _change(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return values with changes put in; a mapping goes only where there is one: a run without data gets none."""
-    changed = dict(values)
-    for key, value in changes.items():
-        if not isinstance(value, dict):
-            changed[key] = value
-        elif isinstance(changed.get(key), dict):
-            changed[key] = _change(changed[key], value)
-    return changed
 
 
 def _dotted(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:
