@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from hurl.cli.app import app, console, make_table, say
 
 
-class ChainRewards(StrEnum):
-    """The rewards of the chain of Figure 1."""
-
-    settled = "settled"
-    caption = "caption"
-
-
 @app.command(epilog="Example:  hurl chain --out figure-1")
 def chain(
     out: Annotated[Path, typer.Option(help="Folder for chain.png and chain.json.")] = Path("chain"),
     rewards: Annotated[
-        ChainRewards, typer.Option(help="`settled` fits the paper's text; `caption` is its caption to the letter.")
-    ] = ChainRewards.settled,
+        Literal["settled", "caption"],
+        typer.Option(help="`settled` fits the paper's text; `caption` is its caption to the letter."),
+    ] = "settled",
 ) -> None:
     """Reproduce the paper's Figure 1: a good and a bad heuristic on a chain of ten states."""
     from hurl.tabular.chain import arrows, write_chain
 
-    figure = write_chain(out, rewards.value)
+    figure = write_chain(out, rewards)
     headings = ("h = 0" if name == "zero" else f"{name} h" for name in figure.curves)
     points = zip(*figure.curves.values(), strict=True)
     rows = ([f"{row[0][0]:.1f}", *(f"{value:.4f}" for _, value in row)] for row in points)

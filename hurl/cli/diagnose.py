@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,14 +12,6 @@ from hurl.cli.progress import Bars
 
 if TYPE_CHECKING:
     from hurl.guidance import Heuristic
-
-
-class TimeLimits(StrEnum):
-    """How returns treat time limits."""
-
-    cut = "cut"
-    bootstrap = "bootstrap"
-    drop = "drop"
 
 
 @app.command(epilog="Example:  hurl diagnose heuristics/hopper --dataset hopper/behaviour-v0")
@@ -35,8 +26,9 @@ def diagnose(
         Path | None, typer.Option(help="Folder for the files (diagnosis/<name of the heuristic> by default).")
     ] = None,
     time_limit: Annotated[
-        TimeLimits, typer.Option(help="What returns count after a time limit: nothing, h there, or drop the episode.")
-    ] = TimeLimits.cut,
+        Literal["cut", "bootstrap", "drop"],
+        typer.Option(help="What returns count after a time limit: nothing, h there, or drop the episode."),
+    ] = "cut",
 ) -> None:
     """Judge a heuristic with data before it guides a run, and suggest a λ to begin with."""
     from hurl.data import load_episodes
@@ -53,7 +45,7 @@ def diagnose(
             function,
             episodes,
             _discount(heuristic, function) if gamma is None else gamma,
-            time_limit=time_limit.value,
+            time_limit=time_limit,
             progress=lambda done, total: bars.draw("diagnosis", done, total, "evaluating h"),
         )
         out = _default_folder(heuristic) if out is None else out
