@@ -21,6 +21,7 @@ __all__ = [
     "is_yaml",
     "look_beside",
     "nearest",
+    "nearest_or_all",
     "parse_heuristic",
 ]
 
@@ -107,6 +108,11 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(repr(match) for match in found)}?" if found else ""
 
 
+def nearest_or_all(name: str, names: Iterable[str]) -> str:
+    """Return `; did you mean …?` with the nearest of some names, or `; there are …` with all where none is near."""
+    return nearest(name, names) or f"; there are {', '.join(names)}"
+
+
 def install_extra(name: str) -> str:
     """Return the remedy where the packages of an extra are missing."""
     return f"pip install --constraint constraints.txt --editable '.[{name}]' in the clone"
@@ -118,10 +124,11 @@ def is_yaml(name: str) -> bool:
 
 
 def look_beside(file: str) -> None:
-    """Let functions in modules beside a file be found, by this process and by those that it starts."""
-    folder = str(Path(file).resolve().parent)
-    sys.path.insert(0, folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+    """Let functions in modules beside a YAML file be found, by this process and by those that it starts."""
+    if is_yaml(file):
+        folder = str(Path(file).resolve().parent)
+        sys.path.insert(0, folder)
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def find_function(name: str) -> Callable[..., Any]:

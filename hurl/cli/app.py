@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.table import Column, Table
 
 from hurl import __version__
 
-__all__ = ["App", "Settings", "app", "console", "interruptible", "report_error"]
+__all__ = ["App", "Settings", "app", "console", "interruptible", "make_table", "report_error", "say"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -42,12 +43,7 @@ class App(typer.Typer):
         return add
 
 
-app = App(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-)
+app = App(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 console = Console()
 if not console.is_terminal:
     console.width = WIDTH_OF_FILES
@@ -73,6 +69,25 @@ def options(
     """Heuristic-guided reinforcement learning."""
 
 
+def say(text: str, **options: Any) -> None:
+    """Print a line, which is not broken where it goes to a file."""
+    console.print(text, soft_wrap=True, **options)
+
+
+def make_table(
+    headings: Iterable[str], rows: Iterable[Iterable[str]] = (), *, left: Container[str] = (), **options: Any
+) -> Table:
+    """Return a table of numbers.
+
+    :param left: the headings of columns that are words, and begin at the left
+    """
+    columns = (Column(heading, justify="left" if heading in left else "right") for heading in headings)
+    table = Table(*columns, **options)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Say, where a run is stopped from the keyboard, that it can be carried on."""
@@ -86,14 +101,10 @@ def interruptible() -> Iterator[None]:
 def report_error(error: Exception) -> int:
     """Print an error in one sentence; return the exit code: 2 for bad input, 1 for a failure at run time."""
     message = " ".join(str(error).split())
-    if isinstance(error, ValueError | ImportError):
-        print(f"error: {message}", file=sys.stderr)
-        return 2
-    if isinstance(error, OSError):
-        print(
-            f"error: {message}; nothing written before is lost: mend this and repeat the command to carry on",
-            file=sys.stderr,
-        )
-        return 1
-    print(f"error: {type(error).__name__}: {message} (repeat with --debug for the traceback)", file=sys.stderr)
-    return 1
+    is_input = isinstance(error, ValueError | ImportError)
+    if isinstance(error, OSError) and not is_input:
+        message += "; nothing written before is lost: mend this and repeat the command to carry on"
+    elif not is_input:
+        message = f"{type(error).__name__}: {message} (repeat with --debug for the traceback)"
+    print(f"error: {message}", file=sys.stderr)
+    return 2 if is_input else 1

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import Settings, app, console
+from hurl.cli.app import Settings, app, say
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
 from hurl.experiments.campaign import parse_seeds, plan_campaign
 from hurl.experiments.config import preset_names
@@ -34,7 +34,4 @@ def campaign(
     plan = plan_campaign(preset, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations)
     run_campaign(plan, jobs=at_a_time, ray=ray)
     folder = out / preset
-    console.print(
-        f"Done: {len(plan.runs)} runs in [bold]{folder}[/bold]; compare them with `hurl report {folder}`",
-        soft_wrap=True,
-    )
+    say(f"Done: {len(plan.runs)} runs in [bold]{folder}[/bold]; compare them with `hurl report {folder}`")

@@ -8,9 +8,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from hurl.cli.app import app, console, interruptible
+from hurl.cli.app import app, console, interruptible, make_table, say
 from hurl.cli.progress import Bars
 from hurl.cli.steps import run_campaign
 from hurl.experiments.campaign import Campaign
@@ -128,9 +127,8 @@ def _print_summary(dataset: MinariDataset, bars: _CollectionBars) -> None:
     from hurl.data import summarize
 
     policies = sorted(summarize(dataset), key=lambda policy: policy.return_mean)
-    table = Table(title=f"{dataset.id}: {dataset.total_steps:,} transitions, policies: {len(policies)}")
-    for heading in ("", "policy", "return", "episodes", "transitions"):
-        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    title = f"{dataset.id}: {dataset.total_steps:,} transitions, policies: {len(policies)}"
+    table = make_table(("", "policy", "return", "episodes", "transitions"), left=("policy",), title=title)
     ranks = {len(policies) - 1: "best", len(policies) // 2: "median", 0: "worst"} if len(policies) > 2 else {}
     for index in sorted(ranks) or range(len(policies)):
         label, policy = ranks.get(index, ""), policies[index]
@@ -138,9 +136,7 @@ def _print_summary(dataset: MinariDataset, bars: _CollectionBars) -> None:
     table.add_section()
     table.add_row("all", "", "", f"{dataset.total_episodes:,}", f"{dataset.total_steps:,}")
     console.print(table)
-    speed = (
-        f"{bars.transitions:,} collected, {bars.transitions / bars.seconds:,.0f} steps/s" if bars.transitions else ""
-    )
-    console.print(
-        f"{speed or 'Nothing was left to collect'}; in [bold]{dataset.storage.data_path.parent}[/bold]", soft_wrap=True
-    )
+    done = "Nothing was left to collect"
+    if bars.transitions:
+        done = f"{bars.transitions:,} collected, {bars.transitions / bars.seconds:,.0f} steps/s"
+    say(f"{done}; in [bold]{dataset.storage.data_path.parent}[/bold]")

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.table import Table
 
-from hurl.cli.app import app, console
+from hurl.cli.app import app, console, make_table, say
 from hurl.cli.progress import Bars
 
 if TYPE_CHECKING:
     from hurl.guidance import Heuristic
-
-
-class TimeLimits(StrEnum):
-    """How returns treat time limits."""
-
-    cut = "cut"
-    bootstrap = "bootstrap"
-    drop = "drop"
 
 
 @app.command(epilog="Example:  hurl diagnose heuristics/hopper --dataset hopper/behaviour-v0")
@@ -36,8 +26,9 @@ def diagnose(
         Path | None, typer.Option(help="Folder for the files (diagnosis/<name of the heuristic> by default).")
     ] = None,
     time_limit: Annotated[
-        TimeLimits, typer.Option(help="What returns count after a time limit: nothing, h there, or drop the episode.")
-    ] = TimeLimits.cut,
+        Literal["cut", "bootstrap", "drop"],
+        typer.Option(help="What returns count after a time limit: nothing, h there, or drop the episode."),
+    ] = "cut",
 ) -> None:
     """Judge a heuristic with data before it guides a run, and suggest a λ to begin with."""
     from hurl.data import load_episodes
@@ -54,22 +45,18 @@ def diagnose(
             function,
             episodes,
             _discount(heuristic, function) if gamma is None else gamma,
-            time_limit=time_limit.value,
+            time_limit=time_limit,
             progress=lambda done, total: bars.draw("diagnosis", done, total, "evaluating h"),
         )
         out = _default_folder(heuristic) if out is None else out
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "diagnosis.json", f"{result.to_json()}\n".encode())
         result.plot(out / "diagnosis.png")
-    table = Table(title=result.title, title_justify="left")
-    table.add_column("quantity")
-    table.add_column("value", justify="right")
-    for row in result.rows():
-        table.add_row(*row)
-    console.print(table)
+    headings, words = ("quantity", "value"), ("quantity",)
+    console.print(make_table(headings, result.rows(), left=words, title=result.title, title_justify="left"))
     for sentence in result.verdict:
         console.print(f"• {sentence}", highlight=False)
-    console.print(f"Picture: [bold]{out / 'diagnosis.png'}[/bold], numbers: {out / 'diagnosis.json'}", soft_wrap=True)
+    say(f"Picture: [bold]{out / 'diagnosis.png'}[/bold], numbers: {out / 'diagnosis.json'}")
 
 
 def _discount(name: str, function: Heuristic) -> float:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from typer.core import TyperArgument, TyperCommand
 
-from hurl.cli.app import app, console
+from hurl.cli.app import app, console, make_table, say
 from hurl.cli.progress import Bars
 from hurl.experiments.config import ConfigurationError, apply_settings
 from hurl.experiments.process import prepare_process
@@ -81,14 +80,12 @@ def fit(
     replaced = ", in place of the one that was there" if out.exists() and any(out.iterdir()) else ""
     heuristic.save(out)
     if heuristic.metrics:
-        table = Table("how it fits", show_header=True)
-        table.add_column("", justify="right")
-        for name, value in heuristic.metrics.items():
-            table.add_row(name.replace("r2_", "R² ").replace("_", " "), f"{value:,.4g}")
-        console.print(table)
-    console.print(f"{heuristic} → [bold]{out}[/bold]{replaced}", soft_wrap=True)
+        named = {name.replace("r2_", "R² ").replace("_", " "): value for name, value in heuristic.metrics.items()}
+        rows = ((name, f"{value:,.4g}") for name, value in named.items())
+        console.print(make_table(("how it fits", ""), rows, left=("how it fits",)))
+    say(f"{heuristic} → [bold]{out}[/bold]{replaced}")
     if dataset is not None:
-        console.print(f"Judge it:  hurl diagnose {out} --dataset {dataset}", soft_wrap=True)
+        say(f"Judge it:  hurl diagnose {out} --dataset {dataset}")
 
 
 def _take_value_function(run: Path | None, others: list[object]) -> StorableHeuristic:

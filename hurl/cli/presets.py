@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import App, app, console
+from hurl.cli.app import App, app, say
 from hurl.experiments.config import load_config, preset_description, preset_names
 
 presets = App()
@@ -18,12 +18,10 @@ def list_presets(context: typer.Context) -> None:
     """List the presets, or show one of them whole."""
     if context.invoked_subcommand is None:
         for name in preset_names():
-            console.print(f"[bold]{name:<22}[/bold] {preset_description(name)}", highlight=False, soft_wrap=True)
+            say(f"[bold]{name:<22}[/bold] {preset_description(name)}", highlight=False)
 
 
 @presets.command(epilog="Example:  hurl presets show hopper/hurl-mc > my_run.yaml")
-def show(
-    name: Annotated[str, typer.Argument(metavar="PRESET/VARIANT", help="A preset and its variant.")],
-) -> None:
+def show(name: Annotated[str, typer.Argument(metavar="PRESET/VARIANT", help="A preset and its variant.")]) -> None:
     """Print a preset with all its values: a configuration that `hurl train` takes."""
     print(load_config(name).to_yaml(), end="")

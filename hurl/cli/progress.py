@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -23,14 +22,14 @@ CLONING, ITERATION = "cloning, epoch", "iteration"
 MANY = 30  # steps that a terminal still shows
 
 
-class Bars:
+class Bars(Progress):
     """Progress bars, one below the other; plain lines where there is no terminal.
 
     :param transient: whether they are gone in the end
     """
 
     def __init__(self, *, transient: bool = False) -> None:
-        self.progress = Progress(
+        super().__init__(
             TextColumn("{task.description}"),
             MofNCompleteColumn(),
             BarColumn(),
@@ -40,20 +39,13 @@ class Bars:
             transient=transient,
             disable=not console.is_terminal,
         )
-        self.tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
+        self.bars: dict[str, TaskID] = {}
 
     def draw(self, name: str, done: int, total: int | None, status: str) -> None:
         """Draw how far something is; its bar is there from the first time on."""
-        if name not in self.tasks:
-            self.tasks[name] = self.progress.add_task(name, total=None, status="")
-        self.progress.update(self.tasks[name], completed=done, total=total, status=status, visible=total != 0)
+        if name not in self.bars:
+            self.bars[name] = self.add_task(name, total=None, status="")
+        self.update(self.bars[name], completed=done, total=total, status=status, visible=total != 0)
 
     def tell(self, name: str, done: int, total: int, status: str) -> None:
         """Draw how far something is, and say it in a line where there is no terminal."""
@@ -101,20 +93,16 @@ def describe(row: Row) -> str:
     return "  ".join(f"{label} {text}" for label, text in row.texts().items())
 
 
-class LiveTable:
+class LiveTable(Live):
     """A table that is drawn again and again, where there is a terminal."""
 
     def __init__(self) -> None:
-        self.live = Live(console=console, refresh_per_second=2)
+        super().__init__(console=console, refresh_per_second=2)
 
-    def __enter__(self) -> Self:
+    def start(self, refresh: bool = False) -> None:
+        """Begin to draw."""
         if console.is_terminal:
-            self.live.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if console.is_terminal:
-            self.live.stop()
+            super().start(refresh)
 
 
 class CampaignTable(LiveTable):
@@ -129,7 +117,7 @@ class CampaignTable(LiveTable):
     def show(self, states: dict[str, State]) -> None:
         """Show how far each step is."""
         if console.is_terminal:
-            self.live.update(self._table(states))
+            self.update(self._table(states))
         for name, state in states.items():
             if not console.is_terminal and self.states.get(name, State.waiting) is not state:
                 print(f"{state.value:>8}  {name}", flush=True)

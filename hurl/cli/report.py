@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from hurl.cli.app import app, console
+from hurl.cli.app import app, console, say
 
 if TYPE_CHECKING:
     from hurl.reports import Collection
@@ -65,10 +65,10 @@ def _print_report(report: Report, out: Path) -> None:
     if report.scores:
         _print("Scores over environments", scores_table(report.scores), leave_out={"median", "mean"})
         for remark in report.remarks:
-            console.print(f"  {remark}", soft_wrap=True, markup=False)
+            say(f"  {remark}", markup=False)
     else:
-        console.print(f"No scores over environments: {'; '.join(report.remarks)}", soft_wrap=True, markup=False)
-    console.print(f"Report: [bold]{out / 'report.html'}[/bold], pictures and tables beside it", soft_wrap=True)
+        say(f"No scores over environments: {'; '.join(report.remarks)}", markup=False)
+    say(f"Report: [bold]{out / 'report.html'}[/bold], pictures and tables beside it")
 
 
 def _thresholds(texts: list[str], environments: list[str]) -> dict[str, float]:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from hurl.cli.app import Settings, app, console
+from hurl.cli.app import Settings, app, console, make_table
 from hurl.cli.chain import chain
 from hurl.cli.report import report_on
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
@@ -22,8 +21,7 @@ from hurl.experiments.tasks import TasksFailedError
 @app.command(epilog="Example:  hurl reproduce figure-2f --scale overnight --dry-run")
 def reproduce(
     name: Annotated[
-        str,
-        typer.Argument(metavar="FIGURE|TABLE", help="figure-1 to 4, a panel such as figure-2f, or table-1 to 5."),
+        str, typer.Argument(metavar="FIGURE|TABLE", help="figure-1 to 4, a panel such as figure-2f, or table-1 to 5.")
     ],
     scale: Annotated[
         str, typer.Option(help="paper (30 seeds, 20 of Procgen), overnight (3, shorter) or tiny (a trial).")
@@ -95,26 +93,17 @@ def _print_paper_table(name: str) -> None:
     from hurl.experiments.paper_tables import paper_table
 
     headings, rows = paper_table(name)
-    table = Table(title=name, title_justify="left")
-    for index, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if index else "left")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    console.print(make_table(headings, rows, left=headings[:1], title=name, title_justify="left"))
 
 
 def _print_costs(costs: list[Cost], jobs: int | None) -> None:
     """Print what it costs, and how long it takes where so many run at a time."""
-    table = Table(title="What it costs", title_justify="left")
-    table.add_column("preset")
-    for heading in ("runs", "iterations of all", "seconds an iteration", "core-hours"):
-        table.add_column(heading, justify="right")
+    headings = ("preset", "runs", "iterations of all", "seconds an iteration", "core-hours")
+    table = make_table(headings, left=("preset",), title="What it costs", title_justify="left")
     for cost in costs:
-        hours = cost.seconds / 3600
-        table.add_row(
-            cost.preset, str(cost.runs), f"{cost.iterations:,}", f"{cost.speed.iteration:.2f}", f"{hours:,.2f}"
-        )
+        speed, hours = f"{cost.speed.iteration:.2f}", f"{cost.seconds / 3600:,.2f}"
+        table.add_row(cost.preset, str(cost.runs), f"{cost.iterations:,}", speed, hours)
     console.print(table)
-    hours = sum(cost.seconds for cost in costs) / 3600
-    duration = "" if jobs is None else f", about {hours / jobs:,.2f} hours with {jobs} at a time"
-    console.print(f"{hours:,.2f} core-hours in all, with data, heuristics and starting{duration}.")
+    total = sum(cost.seconds for cost in costs) / 3600
+    duration = "" if jobs is None else f", about {total / jobs:,.2f} hours with {jobs} at a time"
+    console.print(f"{total:,.2f} core-hours in all, with data, heuristics and starting{duration}.")

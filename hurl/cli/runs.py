@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from hurl.cli.app import Settings, app, console, interruptible
+from hurl.cli.app import Settings, app, console, interruptible, make_table, say
 from hurl.cli.progress import RunProgress
 from hurl.cli.report import report_on
 from hurl.cli.steps import run_campaign
@@ -31,36 +30,28 @@ def train(
 ) -> None:
     """Train an agent; the same command carries on where a stopped run left off."""
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
-    name = source
-    if is_yaml(source):
-        name = Path(source).stem
-        look_beside(source)
-    folder = out or CampaignFolder(RUNS).run(name, config.seed)
+    look_beside(source)
+    folder = out or CampaignFolder(RUNS).run(Path(source).stem if is_yaml(source) else source, config.seed)
     if config.data is not None and config.needs_data:
         plan, data = Campaign(RUNS), config.data
         config, _ = plan.prepare(config)
-        console.print(
+        say(
             f"First what the run is made from: {data.transitions:,} transitions of each of {data.policies} policies, "
-            f"of a run of {data.train} with {data.iterations} iterations",
-            soft_wrap=True,
+            f"of a run of {data.train} with {data.iterations} iterations"
         )
         run_campaign(plan, jobs=1)
     prepare_process(config.threads)
     from hurl.experiments.run import train as run
 
-    console.print(
-        f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → [bold]{folder}[/bold]",
-        soft_wrap=True,
-    )
+    say(f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → [bold]{folder}[/bold]")
     if RunFolder(folder).is_finished(config):
         console.print("It was trained to its end before; this is what it did:")
     with RunProgress(config) as progress, interruptible():
         rows = run(config, folder, progress.show, report_cloning=progress.show_cloning, report_resuming=progress.resume)
     best = max(rows, key=lambda row: row.return_mean)
-    console.print(
+    say(
         f"Done: return {rows[-1].return_mean:.1f} after {rows[-1].steps:,} steps "
-        f"(best {best.return_mean:.1f} in iteration {best.iteration}); metrics in {folder / 'metrics.csv'}",
-        soft_wrap=True,
+        f"(best {best.return_mean:.1f} in iteration {best.iteration}); metrics in {folder / 'metrics.csv'}"
     )
 
 
@@ -81,10 +72,8 @@ def evaluate(
         check_filming(video)
     with console.status(f"rolling out {checkpoint}"):
         result = evaluate_checkpoint(checkpoint, episodes=episodes, seed=seed, deterministic=not stochastic)
-    console.print(f"{checkpoint}, {episodes} episodes", soft_wrap=True)
-    table = Table()
-    for heading in ("", "mean", "std", "min", "max"):
-        table.add_column(heading, justify="right")
+    say(f"{checkpoint}, {episodes} episodes")
+    table = make_table(("", "mean", "std", "min", "max"))
     for name, values in (("return", result.returns), ("length", result.lengths)):
         table.add_row(name, *(f"{value:.1f}" for value in (values.mean(), values.std(), values.min(), values.max())))
     console.print(table)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import console, interruptible
+from hurl.cli.app import interruptible, say
 from hurl.cli.progress import CampaignTable
 from hurl.experiments.campaign import Campaign
 from hurl.experiments.ray_cluster import run_tasks_on_ray
@@ -47,7 +47,7 @@ def run_steps(
     if ray is None:
         run_tasks(tasks, jobs, watch)
     else:
-        console.print(f"Connecting to Ray ({ray})", soft_wrap=True)
+        say(f"Connecting to Ray ({ray})")
         run_tasks_on_ray(tasks, ray, root, watch, shared=shared)
 
 

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Settings, app, console, interruptible
+from hurl.cli.app import Settings, app, console, interruptible, make_table, say
 from hurl.cli.progress import LiveTable, describe, describe_last
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign, run_steps
 from hurl.experiments.campaign import Campaign
-from hurl.experiments.config import RunConfig, as_text, load_config
-from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.config import RunConfig, as_text, load_config, with_values
 from hurl.experiments.metrics import LABELS
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import State
-from hurl.experiments.tuning.grid import (
-    TRIALS,
-    Scalar,
-    Stage,
-    TuningError,
-    check_stage,
-    find_source,
-    read_grid,
-    with_values,
-)
+from hurl.experiments.tuning.grid import TRIALS, Stage, TuningError, check_stage, find_source, read_grid
 from hurl.names import is_yaml, look_beside
 
 if TYPE_CHECKING:
@@ -74,6 +63,10 @@ def tune(
     """
     from hurl.experiments.tuning.setup import set_up
 
+    def run(heading: str, plan: Campaign, jobs: int) -> None:
+        console.print(heading)
+        run_campaign(plan, jobs=jobs, ray=ray, shared=True)
+
     at_a_time = count_jobs(jobs, ray)
     if ray is not None and budget is not None:
         raise TuningError("--budget is for this machine: with --ray, say how many --trials there are to be")
@@ -96,7 +89,7 @@ def tune(
             trials=wanted,
             jobs=at_a_time,
             budget=budget,
-            run=_runner(ray),
+            run=run,
             wait=console.status,
         )
         number = study.settings.scale.trials if budget is not None else wanted
@@ -110,8 +103,7 @@ def tune(
 
 def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> RunConfig:
     """Return what is tuned, with the best values of a study of the base put in where one is named."""
-    if is_yaml(source):
-        look_beside(source)
+    look_beside(source)
     config = load_config(source, settings)
     check_stage(stage, config)
     if base is None:
@@ -122,18 +114,8 @@ def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> 
 
     best = best_values(base, config.environment.id)
     numbers = ", ".join(str(number) for number in best.trials)
-    console.print(f"The base of {base}: AUC {best.score:.1f} of trial {numbers}, {_text(best.values)}", soft_wrap=True)
-    return with_values(config, best.values)
-
-
-def _runner(ray: str | None) -> Callable[[str, Campaign, int], None]:
-    """Return what runs the steps before the trials, here or on a cluster, with a table."""
-
-    def run(heading: str, plan: Campaign, jobs: int) -> None:
-        console.print(heading)
-        run_campaign(plan, jobs=jobs, ray=ray, shared=True)
-
-    return run
+    say(f"The base of {base}: AUC {best.score:.1f} of trial {numbers}, {_text(best.values)}")
+    return with_values(config, best.values, "the grid")
 
 
 def _print_plan(study: Study, trials: int, jobs: int | None) -> None:
@@ -152,7 +134,7 @@ def _print_plan(study: Study, trials: int, jobs: int | None) -> None:
             f", at most {_hours(most)}; from iteration {scale.pruning_starts} on, a trial whose AUC is below the "
             "median of the finished ones is stopped"
         )
-    console.print(f"{text} → [bold]{study.folder}[/bold]", soft_wrap=True)
+    say(f"{text} → [bold]{study.folder}[/bold]")
 
 
 def _hours(hours: float) -> str:
@@ -167,26 +149,22 @@ def _print_results(study: Study, trials: int) -> None:
     if left:
         console.print(f"{left} of {trials} trials are not finished, or run by another process")
     if not ranked:
-        console.print(f"No trial went to its end; all are in {study.folder / 'trials.csv'}", soft_wrap=True)
+        say(f"No trial went to its end; all are in {study.folder / 'trials.csv'}")
         return
     console.print(f"The best of {len(ranked)} configurations, AUC as the mean over the trials of each:")
-    table = Table()
-    for heading in ("AUC", "trials", "pruned", *map(_short, study.settings.grid)):
-        table.add_column(heading, justify="right")
+    table = make_table(("AUC", "trials", "pruned", *map(_short, study.settings.grid)))
     for configuration in ranked[:BEST]:
         numbers = f"{configuration.score:.1f}", str(len(configuration.scores)), str(configuration.pruned)
         table.add_row(*numbers, *map(as_text, configuration.values.values()))
     console.print(table)
-    console.print(
-        f"Best: [bold]{study.folder / 'best.yaml'}[/bold]; trials.csv and scores.png are beside it", soft_wrap=True
-    )
+    say(f"Best: [bold]{study.folder / 'best.yaml'}[/bold]; trials.csv and scores.png are beside it")
 
 
 def _short(key: str) -> str:
     return key.rpartition(".")[2]
 
 
-def _text(values: dict[str, Scalar]) -> str:
+def _text(values: dict[str, Any]) -> str:
     return ", ".join(f"{_short(key)} {as_text(value)}" for key, value in values.items())
 
 
@@ -210,7 +188,7 @@ class _StudyTable(LiveTable):
         self.finished |= {trial.number for trial in news}
         if console.is_terminal:
             running = [trial for trial in trials if states.get(f"trial {trial.number}") is State.running]
-            self.live.update(self._table(running))
+            self.update(self._table(running))
         elif news:
             for trial in news:
                 print(f"{_describe(trial)}  ({_text(trial.params)})", flush=True)
@@ -227,16 +205,12 @@ class _StudyTable(LiveTable):
         return f"{len(self.finished)}/{self.trials} trials{best}, about {_hours(left)} left"
 
     def _table(self, running: list[Any]) -> Table:
-        table = Table(title=self._summary(), title_justify="left")
-        for heading in ("trial", "iteration", *LABELS, *map(_short, self.study.settings.grid)):
-            table.add_column(heading, justify="right")
+        grid = self.study.settings.grid
+        headings = ("trial", "iteration", *LABELS, *map(_short, grid))
+        table = make_table(headings, title=self._summary(), title_justify="left")
         for trial in running:
-            try:
-                rows = RunFolder(self.study.run_folder(trial.number)).read_metrics()
-            except RunFolderError:  # the trial itself will say so
-                rows = []
-            progress = describe_last(rows, self.study.settings.scale.iterations)
-            values = (as_text(trial.params[key]) for key in self.study.settings.grid)
+            progress = describe_last(self.study.rows_of(trial.number), self.study.settings.scale.iterations)
+            values = (as_text(trial.params[key]) for key in grid)
             table.add_row(str(trial.number), *progress, *values)
         return table
 
@@ -262,8 +236,7 @@ def tune_trial(
     from hurl.experiments.tuning.trials import run_trial
 
     study = Study(folder)
-    if is_yaml(study.settings.source):
-        look_beside(study.settings.source)
+    look_beside(study.settings.source)
     prepare_process(study.settings.config.threads)
     with interruptible():
         run_trial(study, number, lambda row: print(f"iteration {row.iteration}  {describe(row)}", flush=True))

@@ -19,7 +19,7 @@ from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import Recipe, recipe_of
 from hurl.experiments.tasks import Task
 from hurl.files import aside
-from hurl.names import nearest
+from hurl.names import nearest_or_all
 
 __all__ = ["Campaign", "CampaignRun", "check_settings", "parse_seeds", "plan_campaign", "settings_with_a_place"]
 
@@ -189,13 +189,11 @@ def _check_variants(preset: str, variants: Sequence[str]) -> None:
         name, variant = preset.split("/")
         raise ConfigurationError(f"{preset!r} is a variant: write {name} --variants {variant}")
     if preset not in presets:
-        hint = nearest(preset, presets) or f"; there are {', '.join(presets)}"
-        raise ConfigurationError(f"there is no preset {preset!r}{hint}")
+        raise ConfigurationError(f"there is no preset {preset!r}{nearest_or_all(preset, presets)}")
     of_preset = [variant for name, variant in known if name == preset]
     for variant in variants:
         if variant not in of_preset:
-            hint = nearest(variant, of_preset) or f"; there are {', '.join(of_preset)}"
-            raise ConfigurationError(f"{preset} has no variant {variant!r}{hint}")
+            raise ConfigurationError(f"{preset} has no variant {variant!r}{nearest_or_all(variant, of_preset)}")
         if list(variants).count(variant) > 1:
             raise ConfigurationError(f"the variant {variant!r} is named twice")
 

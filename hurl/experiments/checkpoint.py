@@ -45,9 +45,7 @@ class CheckpointError(ValueError):
 
 def checkpoint_paths(folder: RunFolder) -> list[Path]:
     """Return the checkpoints of a run, oldest first."""
-    if not folder.checkpoints.is_dir():
-        return []
-    return sorted(path for path in folder.checkpoints.iterdir() if path.name.isdigit())
+    return sorted(path for path in folder.checkpoints.glob("*") if path.name.isdigit())
 
 
 def write_checkpoint(folder: RunFolder, iteration: int, state: Mapping[str, Any], weights: Any) -> Path:
@@ -74,16 +72,14 @@ def write_checkpoint(folder: RunFolder, iteration: int, state: Mapping[str, Any]
 def read_state(path: Path) -> dict[str, Any]:
     """Return what a checkpoint's `state.json` holds."""
     try:
-        state: dict[str, Any] = json.loads((path / STATE).read_bytes())
-    except (OSError, ValueError):
+        return dict(json.loads((path / STATE).read_bytes()))
+    except (OSError, TypeError, ValueError):
         raise CheckpointError(f"{path / STATE} is missing or damaged: {_remedy(path)}") from None
-    return state
 
 
 def read_weights(path: Path) -> Any:
     """Return the weights of a checkpoint, arrays as NumPy has them."""
-    content = _read_checked(path / WEIGHTS, read_state(path)["files"].get(WEIGHTS), _remedy(path))
-    return unpack_tree(content)
+    return unpack_tree(_read_checked(path / WEIGHTS, read_state(path)["files"].get(WEIGHTS), _remedy(path)))
 
 
 def restore(path: Path, load: Callable[[], None]) -> None:
@@ -161,7 +157,7 @@ def pack_tree(tree: Any) -> bytes:
         arrays[name] = np.asarray(value, order="C")
         return {"array": name}
 
-    structure = json.dumps(describe(tree))
+    structure = json.dumps(describe(tree))  # which fills the arrays
     return save(arrays, {"structure": structure})
 
 

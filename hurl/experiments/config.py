@@ -32,23 +32,28 @@ __all__ = [
     "GuidanceConfig",
     "RunConfig",
     "ScheduleConfig",
+    "Strict",
     "WarmStartConfig",
     "apply_settings",
     "as_overrides",
     "as_text",
     "load_config",
+    "merge",
     "parse_yaml",
     "preset_description",
     "preset_names",
     "validate",
+    "with_values",
 ]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """Data in which a key that there is not is an error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class EnvironmentConfig(_Strict):
+class EnvironmentConfig(Strict):
     """Where the agent acts."""
 
     id: str = Field(description="a Gymnasium or EnvPool id, e.g. Hopper-v4")
@@ -57,7 +62,7 @@ class EnvironmentConfig(_Strict):
     options: dict[str, Any] = Field({}, description="further arguments of the environment")
 
 
-class AlgorithmConfig(_Strict):
+class AlgorithmConfig(Strict):
     """The base algorithm L and its arguments."""
 
     name: str = Field("sbx.SAC", description="library and class: sb3.SAC, contrib.TQC, sbx.SAC, rllib.PPO, …")
@@ -82,7 +87,7 @@ class AlgorithmConfig(_Strict):
         return self.library.demand(self.parameters)
 
 
-class ScheduleConfig(_Strict, extra="allow"):
+class ScheduleConfig(Strict, extra="allow"):
     """λ over the iterations: a kind of schedule, and beside it the parameters that this kind has."""
 
     kind: str = "tanh"
@@ -126,17 +131,17 @@ def _schedule_parameters(kind: str) -> type[BaseModel]:
     }
     if "iterations" in fields:
         fields["iterations"] = (Annotated[int | None, Field(ge=1)], None)
-    return create_model(kind, __base__=_Strict, **fields)
+    return create_model(kind, __base__=Strict, **fields)
 
 
-class FitConfig(_Strict):
+class FitConfig(Strict):
     """A heuristic that is to be fitted to the run's data."""
 
     kind: str = Field(description="as `hurl fit` names it, e.g. monte-carlo")
     parameters: dict[str, Any] = Field({}, description="arguments of the kind's fit")
 
 
-class GuidanceConfig(_Strict):
+class GuidanceConfig(Strict):
     """The heuristic and how it guides."""
 
     heuristic: Annotated[
@@ -150,7 +155,7 @@ class GuidanceConfig(_Strict):
     shaping: Shaping = "hurl"
 
 
-class WarmStartConfig(_Strict):
+class WarmStartConfig(Strict):
     """Behaviour cloning into the actor before the first iteration."""
 
     dataset: str | None = Field(
@@ -162,7 +167,7 @@ class WarmStartConfig(_Strict):
     batch_size: int = Field(128, ge=1)
 
 
-class DataConfig(_Strict):
+class DataConfig(Strict):
     """Data that is made before the run: the checkpoints of another run, rolled out."""
 
     train: str = Field(description="the preset of the run whose checkpoints are the policies, e.g. hopper/sac")
@@ -184,7 +189,7 @@ class DataConfig(_Strict):
         return -(-self.iterations // self.run.checkpoint_every)
 
 
-class RunConfig(_Strict):
+class RunConfig(Strict):
     """All that determines a run: the same configuration gives the same metrics."""
 
     environment: EnvironmentConfig
@@ -204,25 +209,23 @@ class RunConfig(_Strict):
     threads: int = Field(1, ge=1, description="processor cores the run may use; with 1 it repeats exactly")
 
     @model_validator(mode="after")
-    def _check_iterations(self) -> RunConfig:
+    def _check_together(self) -> RunConfig:
+        """Check what depends on several values."""
         if self.iterations == 0 and self.warm_start is None:
             raise ValueError("iterations: input should be greater than or equal to 1, got 0 without a warm_start")
-        return self
-
-    @model_validator(mode="after")
-    def _check_schedule(self) -> RunConfig:
         if self.guidance is not None:
             try:
                 self.guidance.schedule.build(max(1, self.iterations))
             except ValueError as error:
                 raise ValueError(f"guidance.schedule: {error}") from None
-        return self
-
-    @model_validator(mode="after")
-    def _check_data(self) -> RunConfig:
         if self.data is None and self.needs_data:
             raise ValueError(
                 "a warm_start without a dataset and a heuristic to be fitted need `data`: say how to make it"
+            )
+        if self.steps_per_iteration % self.environment.n_envs:
+            raise ValueError(
+                f"steps_per_iteration={self.steps_per_iteration} must be a multiple of "
+                f"environment.n_envs={self.environment.n_envs}"
             )
         return self
 
@@ -236,15 +239,6 @@ class RunConfig(_Strict):
     def needs_data(self) -> bool:
         """Whether the run's data must be made before it."""
         return self.heuristic_to_fit is not None or (self.warm_start is not None and self.warm_start.dataset is None)
-
-    @model_validator(mode="after")
-    def _check_batches(self) -> RunConfig:
-        if self.steps_per_iteration % self.environment.n_envs:
-            raise ValueError(
-                f"steps_per_iteration={self.steps_per_iteration} must be a multiple of "
-                f"environment.n_envs={self.environment.n_envs}"
-            )
-        return self
 
     @property
     def is_plain(self) -> bool:
@@ -292,10 +286,27 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
 
 def apply_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return values with some set anew, `key=value` each, keys dotted, values YAML."""
-    values = dict(values)
+    changed = dict(values)
     for setting in settings:
-        _set(values, setting)
-    return values
+        key, separator, text = setting.partition("=")
+        if not separator or not key:
+            raise ConfigurationError(f"{setting!r} is not of the form key=value")
+        *parents, last = key.split(".")
+        place = changed
+        for parent in parents:
+            child = place.get(parent)
+            place[parent] = dict(child) if isinstance(child, dict) else {}
+            place = place[parent]
+        place[last] = parse_yaml(f"value: {text}", setting)["value"]
+    return changed
+
+
+def with_values(config: RunConfig, values: Mapping[str, Any], source: str) -> RunConfig:
+    """Return a configuration with the values of some dotted keys set anew.
+
+    :param source: of the values, which an error names
+    """
+    return validate(apply_settings(config.model_dump(mode="json"), as_overrides(values)), source)
 
 
 def validate(values: Mapping[str, Any], source: str) -> RunConfig:
@@ -314,7 +325,7 @@ def preset_names() -> list[str]:
 
 def preset_description(name: str) -> str:
     """Return what a preset says of itself."""
-    return str(_read_preset(name)["description"])
+    return str(_presets()[name.split("/")[0]]["description"])
 
 
 def _read_source(source: str) -> dict[str, Any]:
@@ -331,15 +342,12 @@ def _read_source(source: str) -> dict[str, Any]:
             raise ConfigurationError(f"{source!r} is several variants: write {' or '.join(variants)}")
         hint = nearest(source, preset_names()) or f"; the presets are {', '.join(preset_names())}"
         raise ConfigurationError(f"there is no preset {source!r}{hint}")
-    preset = _read_preset(source)
-    variant = preset.pop("variants")[source.split("/")[1]]
+    name, variant = source.split("/")
+    preset = deepcopy(_presets()[name])
+    changes = preset.pop("variants")[variant]
     preset.pop("description")
     base = preset.pop("extends", None)
-    return _merge(preset if base is None else _merge(_read_source(base), preset), variant)
-
-
-def _read_preset(name: str) -> dict[str, Any]:
-    return deepcopy(_presets()[name.split("/")[0]])
+    return merge(preset if base is None else merge(_read_source(base), preset), changes)
 
 
 @cache
@@ -369,24 +377,18 @@ def parse_yaml(text: str, source: str) -> dict[str, Any]:
     return values
 
 
-def _set(values: dict[str, Any], override: str) -> None:
-    key, separator, text = override.partition("=")
-    if not separator or not key:
-        raise ConfigurationError(f"{override!r} is not of the form key=value")
-    *parents, last = key.split(".")
-    for parent in parents:
-        child = values.get(parent)
-        values[parent] = dict(child) if isinstance(child, dict) else {}
-        values = values[parent]
-    values[last] = parse_yaml(f"value: {text}", override)["value"]
+def merge(base: dict[str, Any], changes: dict[str, Any] | None, *, only_existing: bool = False) -> dict[str, Any]:
+    """Return `base` with `changes` put in, mappings merged key by key.
 
-
-def _merge(base: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
-    """Return `base` with `changes` put in, mappings merged key by key."""
+    :param only_existing: whether a mapping goes only where there is one: a run without data gets none
+    """
     merged = dict(base)
     for key, value in (changes or {}).items():
         old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = merge(old, value, only_existing=only_existing)
+        elif not (only_existing and isinstance(value, dict)):
+            merged[key] = value
     return merged
 
 

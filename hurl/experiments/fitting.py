@@ -12,7 +12,7 @@ from hurl.data import load_episodes
 from hurl.experiments.config import ConfigurationError
 from hurl.heuristics.base import KINDS, FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
-from hurl.names import nearest
+from hurl.names import nearest, nearest_or_all
 
 __all__ = ["check_fit", "find_kind", "fit_heuristic", "kind_names"]
 
@@ -39,17 +39,26 @@ def fit_heuristic(
     """
     parameters = dict(parameters or {})
     cls = check_fit(kind, parameters)
-    known = inspect.signature(cls.fit).parameters
-    if report is not None and "report" in known:
+    if report is not None and "report" in inspect.signature(cls.fit).parameters:
         parameters["report"] = report
     heuristic: StorableHeuristic = cls.fit(load_episodes(dataset, root), gamma=gamma, **parameters)
     return heuristic
 
 
 def check_fit(kind: str, parameters: Mapping[str, Any]) -> type[Any]:
-    """Refuse a kind or a parameter that there is not; return the kind's class."""
+    """Refuse a kind or a parameter that there is not, and the lack of one that it needs; return the kind's class."""
     cls = find_kind(kind, ["fit"])
-    _check_parameters(kind, cls, parameters)
+    signature = inspect.signature(cls.fit).parameters
+    given = ("dataset", "gamma", "root", "report")
+    own = {name: parameter for name, parameter in signature.items() if parameter.kind is parameter.KEYWORD_ONLY}
+    known = [*own, *(field.name for field in fields(Fitting) if "fitting" in signature)]
+    known = [name for name in known if name not in given]
+    for name in parameters:
+        if name in given or (name not in known and "options" not in signature):
+            raise ConfigurationError(f"{kind} has no parameter {name!r}{nearest(name, known)}")
+    for name, parameter in own.items():
+        if parameter.default is parameter.empty and name != "gamma" and name not in parameters:
+            raise ConfigurationError(f"{kind} needs the parameter {name!r}: give it with --set {name}=…")
     return cls
 
 
@@ -57,28 +66,10 @@ def find_kind(kind: str, makers: Sequence[str] = MAKERS) -> type[Any]:
     """Return the class of a kind; refuse one that is not among `kind_names`."""
     names = kind_names(makers)
     if kind not in names:
-        hint = nearest(kind, names) or f"; there are {', '.join(names)}"
-        raise ConfigurationError(f"there is no kind of heuristic {kind!r}{hint}")
+        raise ConfigurationError(f"there is no kind of heuristic {kind!r}{nearest_or_all(kind, names)}")
     return KINDS[kind]
 
 
 def kind_names(makers: Sequence[str] = MAKERS) -> list[str]:
     """Return the kinds that are made by one of some class methods."""
     return sorted(name for name, cls in KINDS.load().items() if any(hasattr(cls, maker) for maker in makers))
-
-
-def _check_parameters(kind: str, cls: type[Any], parameters: Mapping[str, Any]) -> None:
-    """Refuse a parameter that the kind does not have, and the lack of one that it needs."""
-    signature = inspect.signature(cls.fit).parameters
-    given = ("dataset", "gamma", "root", "report")
-    known = [name for name, parameter in signature.items() if parameter.kind is parameter.KEYWORD_ONLY]
-    if "fitting" in signature:
-        known += [field.name for field in fields(Fitting)]
-    known = [name for name in known if name not in given]
-    for name in parameters:
-        if name in given or (name not in known and "options" not in signature):
-            raise ConfigurationError(f"{kind} has no parameter {name!r}{nearest(name, known)}")
-    for name, parameter in signature.items():
-        needed = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
-        if needed and name != "gamma" and name not in parameters:
-            raise ConfigurationError(f"{kind} needs the parameter {name!r}: give it with --set {name}=…")

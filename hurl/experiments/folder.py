@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from hurl.experiments.config import RunConfig, parse_yaml, validate
 from hurl.experiments.errors import RunFolderError
@@ -52,7 +52,8 @@ class RunFolder:
             raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("a") as lock:
-            _lock(lock, self.path)
+            if not lock_file(lock):
+                raise RunFolderError(f"another process is running in {self.path}: wait for it, or choose another --out")
             if self.metrics_file.exists() or self.checkpoints.exists():
                 _compare(self.read_config(), config, self.path)
             else:
@@ -120,11 +121,6 @@ class RunFolder:
 def _is_foreign(entry: Path) -> bool:
     """Return whether a file is none that a run writes before its configuration."""
     return entry.name not in ("lock", "versions.json") and not entry.name.startswith(".")
-
-
-def _lock(lock: IO[str], path: Path) -> None:
-    if not lock_file(lock):
-        raise RunFolderError(f"another process is running in {path}: wait for it, or choose another --out")
 
 
 def _compare(stored: RunConfig, wanted: RunConfig, path: Path) -> None:

@@ -62,7 +62,7 @@ def unpack(file: IO[bytes], root: Path) -> None:
         with tarfile.open(fileobj=file) as archive:
             for member in archive:
                 _extract(archive, member, aside)
-        _merge_children(aside, root)
+        _merge(aside, root)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -81,19 +81,16 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) ->
         os.fsync(file.fileno())
 
 
-def _merge_children(source: Path, target: Path) -> None:
+def _merge(source: Path, target: Path) -> None:
     # Backwards, as a run's `checkpoints` must come after the `metrics.csv` and the `replay` that they refer to.
     for child in sorted(source.iterdir(), reverse=True):
-        _merge(child, target / child.name)
-
-
-def _merge(source: Path, target: Path) -> None:
-    try:
-        source.replace(target)
-    except OSError:
-        if not (source.is_dir() and target.is_dir()):
-            raise
-        _merge_children(source, target)
+        place = target / child.name
+        try:
+            child.replace(place)
+        except OSError:
+            if not (child.is_dir() and place.is_dir()):
+                raise
+            _merge(child, place)
 
 
 def remove_others(root: Path, places: Iterable[Path], names: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ from hurl.names import find_function
 if TYPE_CHECKING:
     from minari import MinariDataset
 
-__all__ = ["collect_policies", "find_environment", "find_policies", "starter"]
+__all__ = ["collect_policies", "find_environment", "find_policies"]
 
 RANDOM = "random"
 
@@ -206,9 +207,8 @@ def _zip_policy(path: Path, algorithm: str | None, env: VecEnv, deterministic: b
         raise CollectionError(f"there is no file {path}")
     if algorithm is None:
         raise CollectionError(f"{path} does not say which algorithm it is of: name it, such as --algorithm sb3.PPO")
-    start = starter(SB3Policy(load_zip(path, algorithm, env)), algorithm, deterministic)
-    identity = f"{hashlib.sha256(path.read_bytes()).hexdigest()}{' deterministic' if deterministic else ''}"
-    return Policy(str(path), start, str(path), algorithm, identity)
+    model = SB3Policy(load_zip(path, algorithm, env))
+    return _model_policy(model, str(path), str(path), algorithm, path.read_bytes(), deterministic)
 
 
 def _checkpoint_policies(
@@ -220,52 +220,50 @@ def _checkpoint_policies(
     if config.environment.model_copy(update={"n_envs": 1}) != environment.model_copy(update={"n_envs": 1}):
         _check_spaces(run, config.environment, env, environment)
     policy = config.algorithm.library.trainers.build_policy(config, env)
-    return [_checkpoint_policy(path, policy, config.algorithm.name, deterministic) for path in checkpoints]
-
-
-def _checkpoint_policy(checkpoint: Path, policy: CheckpointPolicy, algorithm: str, deterministic: bool) -> Policy:
-    content = (checkpoint / "state.json").read_bytes()  # which holds the hash of the weights
-    start = starter(policy, algorithm, deterministic)
-
-    def load_and_start(seed: int) -> Act:
-        policy.load(checkpoint)
-        return start(seed)
-
-    identity = f"{hashlib.sha256(content).hexdigest()}{' deterministic' if deterministic else ''}"
-    run = checkpoint.parent.parent
-    return Policy(f"{run}/{checkpoint.name}", load_and_start, str(run), algorithm, identity)
+    name = config.algorithm.name
+    found = []
+    for path in checkpoints:
+        content = (path / "state.json").read_bytes()  # which holds the hash of the weights
+        load = partial(policy.load, path)
+        found.append(_model_policy(policy, f"{run}/{path.name}", str(run), name, content, deterministic, load))
+    return found
 
 
 def _check_spaces(run: Path, trained: EnvironmentConfig, env: VecEnv, environment: EnvironmentConfig) -> None:
     """Refuse a run whose observations or actions are not those of the environments."""
     with closing(make_env(trained.id, 1, backend=trained.backend, **trained.options)) as own:
-        spaces = own.observation_space, own.action_space
-    for kind, theirs, ours in (
-        ("observations", spaces[0], env.observation_space),
-        ("actions", spaces[1], env.action_space),
-    ):
-        if theirs != ours:
-            raise CollectionError(
-                f"{run} was trained in {_describe(trained)} with {kind} {theirs}, and {_describe(environment)} has "
-                f"{ours}: name an environment with the same spaces, or leave --env out"
-            )
+        for kind in ("observation", "action"):
+            theirs, ours = getattr(own, f"{kind}_space"), getattr(env, f"{kind}_space")
+            if theirs != ours:
+                raise CollectionError(
+                    f"{run} was trained in {_describe(trained)} with {kind}s {theirs}, and {_describe(environment)} "
+                    f"has {ours}: name an environment with the same spaces, or leave --env out"
+                )
 
 
-# Acting --------------------------------------------------------------------------------------------------------------
+def _model_policy(
+    model: CheckpointPolicy,
+    name: str,
+    source: str,
+    algorithm: str,
+    content: bytes,
+    deterministic: bool,
+    load: Callable[[], None] = lambda: None,
+) -> Policy:
+    """Return the policy of a model, which acts with the weights that it has when it is started.
 
-
-def starter(policy: CheckpointPolicy, name: str, deterministic: bool) -> Callable[[int], Act]:
-    """Return how a policy is seeded and made to act with the weights that it then has.
-
-    :param name: of its algorithm
+    :param content: what tells it from others
+    :param load: called before that, to take the weights
     """
-    if policy.has_memory:
+    if model.has_memory:
         raise CollectionError(
-            f"{name} remembers earlier steps, which a policy that is collected from can't: name one without memory"
+            f"{algorithm} remembers earlier steps, which a policy that is collected from can't: name one without memory"
         )
 
     def start(seed: int) -> Act:
-        policy.seed(seed)
-        return lambda observations: policy.predict(observations, deterministic=deterministic)[0]
+        load()
+        model.seed(seed)
+        return lambda observations: model.predict(observations, deterministic=deterministic)[0]
 
-    return start
+    identity = f"{hashlib.sha256(content).hexdigest()}{' deterministic' if deterministic else ''}"
+    return Policy(name, start, source, algorithm, identity)

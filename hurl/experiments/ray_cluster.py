@@ -33,6 +33,7 @@ POLL_SECONDS = 0.3
 REPORT_SECONDS = 5.0
 CONNECT_SECONDS = 60.0  # a client has a server of its own started, which takes a while on a busy machine
 ATTEMPTS = 5
+NO_HURL = "No module named 'hurl"
 
 # What a worker reports: a piece of a parcel, the names of all files once it is complete, the exit code, or nothing.
 Report = bytes | list[str] | int | None
@@ -101,14 +102,12 @@ def _check_address(address: str) -> None:
     try:
         trial = subprocess.run(command, capture_output=True, timeout=CONNECT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise _no_answer(address, f"tried for {CONNECT_SECONDS:.0f} s") from None
-    if trial.returncode != 0:
-        lines = trial.stderr.decode(errors="replace").strip().splitlines()
-        raise _no_answer(address, lines[-1] if lines else "no reason given")
-
-
-def _no_answer(address: str, reason: str) -> RayClusterError:
-    return RayClusterError(
+        reason = f"tried for {CONNECT_SECONDS:.0f} s"
+    else:
+        if trial.returncode == 0:
+            return
+        reason = ["no reason given", *trial.stderr.decode(errors="replace").strip().splitlines()][-1]
+    raise RayClusterError(
         f"no Ray cluster answers at {address!r} ({reason}): start one with `ray start --head`, or use --ray local"
     )
 
@@ -154,10 +153,10 @@ class _Runner:
         :param parcels: what the command reads and what there is of what it writes; None where it has not been packed
         """
         shared = job.token.exists()
-        if not shared and parcels is None:
-            return False
         if not shared:
-            _receive(job.root, parcels or [])
+            if parcels is None:
+                return False
+            _receive(job.root, parcels)
         known = list_files(job.root, job.task.places)
         directory = job.directory if job.directory.is_dir() else None
         # to a command that asked for no GPU, Ray leaves all of them to see
@@ -308,18 +307,14 @@ class _Dispatcher:
         errors = self.ray.exceptions
         try:
             answer = self.ray.get(reference)
-        except errors.RayTaskError as error:
-            self._fail(flight, _describe(error))
         except errors.RayError as error:
-            if "No module named 'hurl" in str(error):
+            if isinstance(error, errors.RayTaskError) or NO_HURL in str(error):
                 self._fail(flight, _describe(error))
             else:
                 self._retry(flight, error)
         else:
-            if not flight.started:
-                self._take_start(flight, answer)
-            else:
-                self._take_report(flight, answer)
+            take = self._take_report if flight.started else self._take_start
+            take(flight, answer)
 
     def _take_start(self, flight: _Flight, started: bool) -> None:
         if started:
@@ -389,7 +384,7 @@ class _Dispatcher:
 
 def _describe(error: Exception) -> str:
     """Say in a sentence why a runner failed."""
-    if "No module named 'hurl" in str(error):
+    if NO_HURL in str(error):
         return "a node has no hurl in the Python that runs Ray there: install it on all nodes, in the same version"
     cause = getattr(error, "cause", error)
     return f"its node failed: {_first_line(cause)}" if not isinstance(cause, RayClusterError) else str(cause)

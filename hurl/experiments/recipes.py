@@ -8,7 +8,7 @@ from typing import Any
 
 from hurl.experiments.config import ConfigurationError, DataConfig, RunConfig, load_config, preset_names
 from hurl.experiments.layout import RUNS, CampaignFolder
-from hurl.names import nearest
+from hurl.names import nearest_or_all
 
 __all__ = ["Recipe", "load_recipe", "recipe_of"]
 
@@ -41,8 +41,7 @@ def load_recipe(name: str, seed: int = 0) -> Recipe:
         if data is not None:
             recipes.setdefault(variant.split("/")[0], data)
     if name not in recipes:
-        hint = nearest(name, recipes) or f"; there are {', '.join(recipes)}"
-        raise ConfigurationError(f"there is no recipe {name!r}{hint}")
+        raise ConfigurationError(f"there is no recipe {name!r}{nearest_or_all(name, recipes)}")
     data, folder = recipes[name], CampaignFolder(RUNS)
     config = _config(data, {"seed": seed})
     run, dataset = folder.recipe(name, seed), f"{name}/behaviour-v0"

@@ -9,14 +9,15 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from hurl.experiments.campaign import Campaign, CampaignRun, check_settings, settings_with_a_place
-from hurl.experiments.config import ConfigurationError, RunConfig, apply_settings, load_config, parse_yaml, validate
+from hurl.experiments.config import RunConfig, Strict, apply_settings, load_config, merge, parse_yaml, validate
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import recipe_of
-from hurl.names import nearest
+from hurl.names import nearest_or_all
 
 __all__ = ["Cost", "Panel", "Reproduction", "Scale", "Speed", "figure_names", "plan_reproduction"]
 
@@ -29,11 +30,7 @@ FIT_BATCH = 128
 START_SECONDS = 8.0  # of a process, until its first iteration
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Panel(_Data):
+class Panel(Strict):
     """A part of a figure: variants of a preset, in one of its games where it has several."""
 
     title: str
@@ -63,7 +60,7 @@ class Panel(_Data):
         return load_config(f"{self.preset}/{variant}", [*environment, f"seed={seed}"])
 
 
-class Reduction(_Data):
+class Reduction(Strict):
     """How the runs of a library's algorithms are made smaller."""
 
     iterations: float = Field(default=1.0, gt=0, le=1, description="the share of each run's iterations")
@@ -77,8 +74,8 @@ class Reduction(_Data):
             of the data sets itself wins over them there
         """
         settings = settings_with_a_place(config, settings)
-        values = apply_settings(_change(config.model_dump(mode="json"), self.changes), settings)
-        changed = validate(values, "the reproduction")
+        values = merge(config.model_dump(mode="json"), self.changes, only_existing=True)
+        changed = validate(apply_settings(values, settings), "the reproduction")
         iterations = ceil(config.iterations * self.iterations)
         if steps is not None and config.iterations > 0:
             iterations = ceil(steps / changed.steps_per_iteration)
@@ -90,7 +87,7 @@ class Reduction(_Data):
         return changed.model_copy(update={"iterations": iterations, "data": data})
 
 
-class Scale(_Data):
+class Scale(Strict):
     """How much of a figure is run."""
 
     seeds: int | None = Field(None, ge=1, description="None means as many as the paper has")
@@ -161,12 +158,12 @@ class Reproduction:
         costs = []
         for preset, speed in speeds.items():
             configs = [config for name, _, config in self.configs if name == preset]
-            seconds = sum(_seconds_of_run(config, speed) for config in configs)
             before: dict[str, float] = {}
             for config in configs:
                 before |= _seconds_of_preparation(config, speed, self.campaign.folder)
+            seconds = sum(_seconds_of_run(config, speed) for config in configs)
             seconds += sum(value for key, value in before.items() if key not in counted)
-            counted |= set(before)
+            counted.update(before)
             costs.append(Cost(preset, len(configs), sum(config.iterations for config in configs), speed, seconds))
         return costs
 
@@ -200,8 +197,7 @@ def plan_reproduction(
     data = _read()
     panels = _choose_panels(figure, data["panels"], games)
     if scale not in data["scales"]:
-        hint = nearest(scale, data["scales"]) or f"; there are {', '.join(data['scales'])}"
-        raise ConfigurationError(f"there is no scale {scale!r}{hint}")
+        raise ConfigurationError(f"there is no scale {scale!r}{nearest_or_all(scale, data['scales'])}")
     chosen = Scale.model_validate(data["scales"][scale])
     panels = {name: panel.restricted_to(chosen.variants) for name, panel in panels.items()}
     seeds = seeds or range(chosen.seeds or max(panel.seeds for panel in panels.values()))
@@ -232,32 +228,19 @@ def _choose_panels(figure: str, panels: dict[str, Any], games: Sequence[str] | N
         from hurl.experiments.paper_tables import TABLES  # heavy, and only for this
 
         known = ["figure-1", *figure_names(), *TABLES]
-        hint = nearest(figure, known) or f"; there are {', '.join(known)}"
-        raise ConfigurationError(f"there is nothing called {figure!r} to reproduce{hint}")
+        raise ConfigurationError(f"there is nothing called {figure!r} to reproduce{nearest_or_all(figure, known)}")
     played = [panel.game for panel in chosen.values() if panel.game is not None]
     for game in games or ():
         if not played:
             raise ConfigurationError(f"{figure} has no games: leave --games out")
         if game not in played:
-            hint = nearest(game, played) or f"; there are {', '.join(played)}"
-            raise ConfigurationError(f"{figure} has no game {game!r}{hint}")
+            raise ConfigurationError(f"{figure} has no game {game!r}{nearest_or_all(game, played)}")
     return {name: panel for name, panel in chosen.items() if games is None or panel.game in games}
 
 
 def _read() -> dict[str, Any]:
     file = resources.files("hurl.experiments").joinpath("figures.yaml")
     return parse_yaml(file.read_text("utf-8"), file.name)
-
-
-def _change(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return values with changes put in; a mapping goes only where there is one: a run without data gets none."""
-    changed = dict(values)
-    for key, value in changes.items():
-        if not isinstance(value, dict):
-            changed[key] = value
-        elif isinstance(changed.get(key), dict):
-            changed[key] = _change(changed[key], value)
-    return changed
 
 
 def _dotted(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -280,8 +263,8 @@ def _seconds_of_run(config: RunConfig, speed: Speed) -> float:
     """Return what a run takes once all that it needs is there."""
     cloning = 0.0
     if config.warm_start is not None and config.data is not None:
-        updates = config.warm_start.epochs * _transitions(config) / config.warm_start.batch_size
-        cloning = CLONING_UPDATE * updates * speed.update
+        passes = config.warm_start.epochs * config.data.transitions * config.data.policies
+        cloning = CLONING_UPDATE * (passes / config.warm_start.batch_size) * speed.update
     return START_SECONDS + cloning + config.iterations * speed.iteration
 
 
@@ -289,7 +272,8 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed, folder: CampaignFol
     """Return what each step before a run takes, by what makes it the same step as another run's."""
     if config.data is None or not config.needs_data:
         return {}
-    recipe, fit, transitions = recipe_of(config, config.data, folder), config.heuristic_to_fit, _transitions(config)
+    recipe, fit = recipe_of(config, config.data, folder), config.heuristic_to_fit
+    transitions = config.data.transitions * config.data.policies
     steps = {
         recipe.name: START_SECONDS + recipe.config.iterations * speed.iteration,
         recipe.dataset: START_SECONDS + transitions * speed.step,
@@ -302,8 +286,3 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed, folder: CampaignFol
             seconds = FIT_UPDATE * passes / FIT_BATCH * speed.update
         steps[folder.heuristic(recipe.dataset, fit, config.gamma, recipe.seed).name] = START_SECONDS + seconds
     return steps
-
-
-def _transitions(config: RunConfig) -> int:
-    """Return how many transitions the run's data has, of all policies."""
-    return 0 if config.data is None else config.data.transitions * config.data.policies

@@ -56,9 +56,10 @@ def train(
         iteration = int(checkpoints[-1].name) if checkpoints else None
         rows = [] if iteration is None else _read_rows(config, folder, min(iteration, config.iterations))
         if iteration is None or iteration < config.iterations:
+            evaluation_seed = derive_seed(config, EVALUATION, 0)
             with (
                 closing(config.algorithm.library.trainers.build_trainer(config, folder)) as trainer,
-                closing(_evaluation_environment(config)) as env,
+                closing(build_environment(config, config.evaluation_episodes, evaluation_seed)) as env,
             ):
                 if checkpoints:
                     trainer.load(checkpoints[-1])
@@ -124,14 +125,10 @@ class _Run:
         self.report(row)
 
 
-def _evaluation_environment(config: RunConfig) -> VecEnv:
-    return build_environment(config, config.evaluation_episodes, derive_seed(config, EVALUATION, 0))
-
-
 def _read_rows(config: RunConfig, folder: RunFolder, iteration: int) -> list[Row]:
     """Return the metrics up to the last checkpoint, all of which must be there."""
     is_finished = iteration == config.iterations
-    rows = folder.read_metrics() if is_finished else folder.read_metrics(last=iteration)
+    rows = folder.read_metrics(last=None if is_finished else iteration)
     expected = config.rows_until(iteration)
     if len(rows) == expected:
         return rows
@@ -169,13 +166,6 @@ class Evaluation:
 
 def evaluate(policy: PolicyPredictor, env: VecEnv, episodes: int, deterministic: bool = True) -> Evaluation:
     """Roll a policy out for some episodes, side by side."""
-    returns: Any
-    lengths: Any
-    returns, lengths = evaluate_policy(
-        policy,
-        env,
-        n_eval_episodes=episodes,
-        deterministic=deterministic,
-        return_episode_rewards=True,
-    )
+    result: Any = evaluate_policy(policy, env, episodes, deterministic, return_episode_rewards=True)
+    returns, lengths = result
     return Evaluation(np.array(returns, np.float64), np.array(lengths, np.int64))

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space
@@ -33,6 +32,8 @@ from hurl.sb3.internals import write_weights
 
 __all__ = ["ZipError", "load_zip"]
 
+# What building a model and filling it raise where the file is of another.
+MISFITS = AssertionError, AttributeError, EOFError, LookupError, RuntimeError, TypeError, ValueError, pickle.PickleError
 # What of the keyword arguments of a policy the weights don't depend on.
 FOR_TRAINING = ("optimizer_class", "optimizer_kwargs", "use_sde")
 
@@ -48,9 +49,8 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
     """
     try:
         with zipfile.ZipFile(path) as file:
-            names = file.namelist()
             data = dict(json.loads(file.read("data")))
-            weights = file.read("policy.pth") if "policy.pth" in names else None
+            weights = file.read("policy.pth") if "policy.pth" in file.namelist() else None
     except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise ZipError(
             f"{path} is not a model of Stable-Baselines3 or SBX ({error}): save it with model.save"
@@ -69,16 +69,7 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
             write_weights(model, lambda attribute, field: _arrays(stored.state[attribute].state[field]))
     except (ConfigurationError, ZipError):
         raise
-    except (
-        AssertionError,
-        AttributeError,
-        EOFError,
-        LookupError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-        pickle.PickleError,
-    ) as error:
+    except MISFITS as error:
         reason = textwrap.shorten(str(error), 200, placeholder=" …")
         raise ZipError(
             f"the policy in {path} does not fit {algorithm} in this environment ({reason}): "
@@ -167,11 +158,7 @@ def _arrays(value: Any) -> Any:
     if not isinstance(value, _Inert) or not value.name.endswith("._reconstruct_array"):
         raise ValueError(f"there is {type(value).__name__} in place of an array")
     _, _, (_, shape, kind, in_columns, content), _ = value.arguments
-    return _array(shape, kind, in_columns, content)
-
-
-def _array(shape: tuple[int, ...], kind: _Inert, in_columns: bool, content: bytes) -> NDArray[Any]:
-    (code, *_) = kind.arguments
+    code, *_ = kind.arguments
     if not re.fullmatch("[fiu][1248]", code):
         raise ValueError(f"there are arrays of type {code!r}")
     return np.frombuffer(content, np.dtype(f"<{code}")).reshape(shape, order="F" if in_columns else "C")

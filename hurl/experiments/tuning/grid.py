@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import (
-    RunConfig,
-    apply_settings,
-    as_overrides,
-    load_config,
-    parse_yaml,
-    preset_names,
-    validate,
-)
+from hurl.experiments.config import RunConfig, load_config, parse_yaml, preset_names, with_values
 from hurl.names import is_yaml, nearest
 
-__all__ = [
-    "TRIALS",
-    "Grid",
-    "Scalar",
-    "Stage",
-    "TuningError",
-    "check_grid",
-    "check_stage",
-    "find_source",
-    "read_grid",
-    "with_values",
-]
+__all__ = ["TRIALS", "Grid", "Scalar", "Stage", "TuningError", "check_grid", "check_stage", "find_source", "read_grid"]
 
 Scalar = bool | int | float | str | None
 Grid = dict[str, list[Scalar]]
@@ -87,12 +67,12 @@ def _grid_text(name: str) -> str:
         if not Path(name).is_file():
             raise TuningError(f"there is no grid file {name!r}: write one, or take --grid mujoco or procgen")
         return Path(name).read_text("utf-8")
-    files = {file.name: file for file in resources.files("hurl.experiments").joinpath("grids").iterdir()}
-    names = [file.removesuffix(".yaml") for file in sorted(files)]
-    if name not in names:
-        hint = nearest(name, names) or f"; there are {', '.join(names)}, or give a YAML file"
+    files = resources.files("hurl.experiments").joinpath("grids").iterdir()
+    grids = {file.name.removesuffix(".yaml"): file for file in files}
+    if name not in grids:
+        hint = nearest(name, grids) or f"; there are {', '.join(sorted(grids))}, or give a YAML file"
         raise TuningError(f"there is no grid {name!r}{hint}")
-    return files[f"{name}.yaml"].read_text("utf-8")
+    return grids[name].read_text("utf-8")
 
 
 def _check_choices(name: str, choices: Any) -> None:
@@ -123,7 +103,7 @@ def check_grid(grid: Grid, config: RunConfig) -> None:
         if key.startswith("algorithm.parameters."):
             _check_parameter(key.split(".")[2], config)
         for value in choices:
-            with_values(config, {key: value})
+            with_values(config, {key: value}, "the grid")
 
 
 def _determines_preparation(key: str, config: RunConfig) -> bool:
@@ -141,8 +121,3 @@ def _check_parameter(name: str, config: RunConfig) -> None:
             f"the grid has algorithm.parameters.{name}, but {config.algorithm.name} has no parameter "
             f"{name!r}{nearest(name, known)}"
         )
-
-
-def with_values(config: RunConfig, values: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration with the values of some dotted keys set anew."""
-    return validate(apply_settings(config.model_dump(mode="json"), as_overrides(values)), "the grid")

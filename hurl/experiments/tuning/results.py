@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from hurl.experiments.config import as_text
-from hurl.experiments.folder import RunFolder, RunFolderError
-from hurl.experiments.tuning.grid import Scalar, Stage, TuningError, with_values
+from hurl.experiments.config import as_text, with_values
+from hurl.experiments.tuning.grid import Scalar, Stage, TuningError
 from hurl.experiments.tuning.study import Study, TrialState, trial_seed
 from hurl.files import write_whole
 
@@ -87,7 +86,7 @@ def write_results(study: Study) -> list[Configuration]:
     write_whole(study.folder / "trials.csv", _table(study).encode())
     ranked = rank(study)
     if ranked:
-        best = with_values(study.settings.config, ranked[0].values)
+        best = with_values(study.settings.config, ranked[0].values, "the grid")
         write_whole(study.folder / "best.yaml", best.to_yaml().encode())
         write_whole(study.folder / "scores.png", _draw_scores(study))
     return ranked
@@ -98,10 +97,7 @@ def _table(study: Study) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["trial", "state", "auc", "iterations", "seconds", "seed", *study.settings.grid])
     for trial in study.trials:
-        try:
-            rows = RunFolder(study.run_folder(trial.number)).read_metrics()
-        except RunFolderError:  # the study knows its score nevertheless
-            rows = []
+        rows = study.rows_of(trial.number)
         seconds = sum(row.seconds for row in rows)
         values = [trial.params[key] for key in study.settings.grid]
         seed = trial_seed(study.settings.config.seed, trial.number)

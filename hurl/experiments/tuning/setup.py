@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from hurl.experiments.campaign import Campaign
 from hurl.experiments.config import RunConfig
@@ -46,11 +47,12 @@ def set_up(
     :param run: runs what comes before the trials: the steps that make data and heuristic, and short runs to time
     :param wait: entered with a sentence while another process sets the study up
     """
+    given: dict[str, Any] = {"stage": stage, "grid": grid, "budget": budget, "config": config}
     if not Study(folder).exists:
         check_grid(grid, config)
     with setting_up(folder, wait) as study:
         if study.exists:
-            study.settings.check_same(folder, stage=stage, grid=grid, budget=budget, config=config)
+            study.settings.check_same(folder, **given)
             scale = study.settings.scale
             if budget is None and trials > scale.trials:
                 more = Scale(trials, scale.iterations, scale.pruning)
@@ -58,18 +60,9 @@ def set_up(
         else:
             prepared = _prepare(config, folder, run)
             timing = _measure(prepared, folder, jobs, run)
-            study.write(
-                StudyConfig(
-                    stage=stage,
-                    source=str(Path(source).resolve()) if is_yaml(source) else source,
-                    grid=grid,
-                    budget=budget,
-                    config=config,
-                    prepared=prepared,
-                    scale=plan_scale(trials, config.iterations, timing, jobs, budget),
-                    timing=timing,
-                )
-            )
+            scale = plan_scale(trials, config.iterations, timing, jobs, budget)
+            given["source"] = str(Path(source).resolve()) if is_yaml(source) else source
+            study.write(StudyConfig(**given, prepared=prepared, scale=scale, timing=timing))
         study.add_trials()
     return study
 

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import optuna
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from hurl.experiments.config import ConfigurationError, RunConfig, parse_yaml
+from hurl.experiments.config import ConfigurationError, RunConfig, Strict, parse_yaml, with_values
+from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.layout import CampaignFolder
+from hurl.experiments.metrics import Row
 from hurl.experiments.tasks import Task
-from hurl.experiments.tuning.grid import Grid, Stage, TuningError, with_values
+from hurl.experiments.tuning.grid import Grid, Stage, TuningError
 from hurl.experiments.tuning.scale import STARTUP_TRIALS, Scale, Timing
 from hurl.files import lock_file, write_whole
 
@@ -29,15 +31,13 @@ TrialState = optuna.trial.TrialState
 STUDY_NAME = "hurl"
 
 
-class StudyConfig(BaseModel):
+class StudyConfig(Strict):
     """All that determines a study, and what it is expected to take.
 
     :param source: the preset variant or YAML file that it is of
     :param config: of the best trial but for the grid's keys; its seed is the study's
     :param prepared: the same with the paths of data and heuristic, from which each trial is made
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     stage: Stage
     source: str
@@ -138,8 +138,7 @@ class Study:
     @property
     def trials(self) -> list[Any]:
         """All trials, as Optuna knows them now."""
-        trials: list[Any] = self.optuna.get_trials(deepcopy=False)
-        return trials
+        return list(self.optuna.get_trials(deepcopy=False))
 
     def begin(self, number: int) -> Any:
         """Return a trial to report to and to tell the end of, marked as running."""
@@ -153,10 +152,17 @@ class Study:
         """Return the folder of a trial's run."""
         return self.folder / "trials" / f"{number:04d}"
 
+    def rows_of(self, number: int) -> list[Row]:
+        """Return the metrics of a trial's run; none where they are damaged, as the trial itself will say."""
+        try:
+            return RunFolder(self.run_folder(number)).read_metrics()
+        except RunFolderError:
+            return []
+
     def config_of(self, number: int) -> RunConfig:
         """Return the configuration of a trial, with a seed of its own."""
         own = {"iterations": self.settings.scale.iterations, "seed": trial_seed(self.settings.config.seed, number)}
-        return with_values(self.settings.prepared, self.trials[number].params | own)
+        return with_values(self.settings.prepared, self.trials[number].params | own, "the grid")
 
     def tasks(self, trials: int) -> list[Task]:
         """Return a command for each of the first so many trials that is not finished; those begun before come first."""
