@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from minari import MinariDataset
     from stable_baselines3.common.vec_env import VecEnv
 
-__all__ = ["PolicySummary", "Progress", "collect", "summarize"]
-
 
 @dataclass(frozen=True)
 class Progress:

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from minari import MinariDataset
 
-__all__ = ["DatasetError", "Episodes", "load_episodes"]
-
 
 class DatasetError(ValueError):
     """A dataset that nothing can be learnt from, with what to do about it."""

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from hurl.data.episodes import DatasetError, Episodes
 
-__all__ = ["TimeLimit", "bootstrap_weights", "discounted_returns", "drop_time_limits", "reverse_discounted_sum"]
-
 TimeLimit = Literal["cut", "bootstrap", "drop"]
 
 

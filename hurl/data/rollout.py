@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
-__all__ = ["Act", "CollectionError", "Policy", "Rollout", "roll_out"]
-
 Act = Callable[[NDArray[Any]], Any]
 
 REPORT_STEPS = 50

@@ -40,8 +40,6 @@ from hurl.schedules import ConstantSchedule
 if TYPE_CHECKING:
     from minari import MinariDataset
 
-__all__ = ["Diagnosis", "Evidence", "diagnose"]
-
 CHUNK = 65_536
 # States whose return is mostly cut off are left out where at least this share of them remains.
 ENOUGH = 0.1

@@ -16,8 +16,6 @@ from hurl.files import write_whole
 if TYPE_CHECKING:
     from hurl.diagnosis.diagnosis import Diagnosis
 
-__all__ = ["draw"]
-
 BLUE, ORANGE, GRAY = "tab:blue", "tab:orange", "0.35"
 # From this many points on, their density is drawn and not each of them.
 MANY_POINTS = 3_000

@@ -21,27 +21,6 @@ from scipy.stats import spearmanr
 from hurl.data import Episodes
 from hurl.data.returns import bootstrap_weights, reverse_discounted_sum
 
-__all__ = [
-    "BiasTerms",
-    "Fit",
-    "Improvability",
-    "bellman_residuals",
-    "best_backup_residuals",
-    "best_episodes",
-    "bias_terms",
-    "lead_of_best",
-    "measure_fit",
-    "measure_improvability",
-    "mostly_cut",
-    "offset_error",
-    "rank_correlation",
-    "reshaped_returns",
-    "share_from_heuristic",
-    "share_interval",
-    "state_means",
-    "uncovered_share",
-]
-
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]

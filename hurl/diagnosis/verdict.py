@@ -11,8 +11,6 @@ from hurl.diagnosis.quantities import BiasTerms, Fit, share_from_heuristic
 if TYPE_CHECKING:
     from hurl.diagnosis.diagnosis import Diagnosis
 
-__all__ = ["LAMBDAS", "suggest_lambda", "verdict"]
-
 # The values that the paper's experiments choose from, and that of its engineered heuristic.
 LAMBDAS = (0.5, 0.9, 0.95, 0.98, 0.99)
 # Rank correlations from which on h is said to rank at all, fairly, and well.

@@ -17,14 +17,6 @@ from hurl.tabular.pessimism import Batch, Simulator, pessimistic_values
 from hurl.tabular.reshaping import check_heuristic
 from hurl.tabular.solve import evaluate, expectation, optimal, uniform_policy
 
-__all__ = [
-    "LearningResult",
-    "SampleComplexity",
-    "q_learning",
-    "reference_heuristics",
-    "sample_complexity",
-]
-
 Integers = NDArray[np.int64]
 
 # Differences of values up to this size, relative to V*(d0), are rounding.

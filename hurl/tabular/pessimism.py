@@ -13,17 +13,6 @@ from scipy import sparse
 from hurl.tabular.mdp import FiniteMDP, Floats, check_gamma, check_indices, empirical_mdp
 from hurl.tabular.solve import bellman, optimal
 
-__all__ = [
-    "Batch",
-    "BatchHeuristic",
-    "Simulator",
-    "absorbing_values",
-    "monte_carlo_values",
-    "naive_values",
-    "pessimistic_values",
-    "sample_batch",
-]
-
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 

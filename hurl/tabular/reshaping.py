@@ -7,8 +7,6 @@ import numpy as np
 from hurl.schedules import check_coefficient
 from hurl.tabular.mdp import FiniteMDP, Floats
 
-__all__ = ["discounted_pbrs", "pbrs", "reshaped"]
-
 
 def reshaped(mdp: FiniteMDP, h: Floats, lambda_: float) -> FiniteMDP:
     """M̃ = (S, A, P, r̃, γ̃) with r̃(s, a) = r(s, a) + (1 − λ)·γ·E_{s'|s,a}[h(s')] and γ̃ = λ·γ.

@@ -21,38 +21,6 @@ from hurl.tabular.mdp import FiniteMDP, Floats
 from hurl.tabular.reshaping import check_heuristic, discounted_pbrs, reshaped
 from hurl.tabular.solve import average_distribution, bellman, evaluate, expectation, optimal
 
-__all__ = [
-    "BellmanPessimism",
-    "BiasBound",
-    "Bounds",
-    "Decomposition",
-    "Identity",
-    "bellman_backup_difference",
-    "bellman_pessimism",
-    "bias_bound",
-    "bias_shift",
-    "decompose",
-    "future_sum",
-    "general_performance_difference",
-    "has_value_bounds",
-    "improvability_gap",
-    "improvement_margin",
-    "is_bellman_pessimistic",
-    "is_improvable",
-    "linear_reward_weights",
-    "linf_bias_bound",
-    "linf_error",
-    "online_value_difference",
-    "performance_difference",
-    "regret_as_action_gaps",
-    "shaping_equivalence",
-    "value_bounds",
-    "value_change",
-    "value_difference",
-    "value_shift",
-    "weighted_performance_difference",
-]
-
 Policy = NDArray[Any]
 
 # How far rounding may carry an inequality over its edge, relative to max(1, ‖h‖∞).
