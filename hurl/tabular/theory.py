@@ -10,7 +10,7 @@ different routes; a two-sided inequality as `Bounds`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -146,7 +146,7 @@ def regret_as_action_gaps(mdp: FiniteMDP, h: Floats, lambda_: float, policy: Pol
     guided = reshaped(mdp, h, lambda_)
     values = optimal(guided).values
     gaps = bellman(guided, values) - values[:, None]
-    return -expectation(mdp, evaluate(FiniteMDP(mdp.transitions, gaps, mdp.gamma, mdp.initial), policy))
+    return -expectation(mdp, evaluate(replace(mdp, rewards=gaps), policy))
 
 
 def has_value_bounds(mdp: FiniteMDP, h: Floats) -> bool:
@@ -457,4 +457,4 @@ def _future_sums(mdp: FiniteMDP, policy: Policy, g: Floats, eta: float) -> Float
     """E_{ρ^π(s)}[Σ_{t≥1} η^{t−1}·g(s_t)] for each state s, shape (S,): the value of π where a step pays E[g(s')]."""
     if not 0.0 <= eta < 1.0:
         raise ValueError(f"eta must lie in [0, 1), where the sum exists whatever g is, got {eta!r}")
-    return evaluate(FiniteMDP(mdp.transitions, mdp.expect(g), eta, mdp.initial), policy)
+    return evaluate(replace(mdp, rewards=mdp.expect(g), gamma=eta), policy)
