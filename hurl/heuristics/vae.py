@@ -154,7 +154,8 @@ class VAEFilteredHeuristic(StorableHeuristic):
             raise HeuristicError(f"percentile must lie above 0, and at most at 100, got {percentile!r}")
         if latent < 1:
             raise HeuristicError(f"latent must be at least 1, got {latent!r}")
-        settings = replace(Fitting(**fitting), activation="relu", epochs=vae_epochs)
+        settings = Fitting(**fitting)
+        vae_settings = replace(settings, activation="relu", epochs=vae_epochs)
         episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
         begun = perf_counter()
         values = MonteCarloHeuristic.fit(
@@ -168,14 +169,13 @@ class VAEFilteredHeuristic(StorableHeuristic):
         )
         space = values.observation_space
         inputs = as_inputs(episodes.observations, space)
-        epochs = Fitting(**fitting).epochs
         vae, loss = fit_vae(
             inputs,
             n=space.n,
             latent=latent,
-            fitting=settings,
+            fitting=vae_settings,
             seed=seed,
-            report=lambda epoch, loss: report(epochs + epoch, epochs + vae_epochs, loss, None),
+            report=lambda epoch, loss: report(settings.epochs + epoch, settings.epochs + vae_epochs, loss, None),
         )
         losses = in_chunks(lambda chunk: vae.losses(one_hot(chunk, space.n)), inputs)
         lowest = returns_of(episodes, gamma, time_limit, values.network, space).min()
