@@ -130,7 +130,8 @@ def _cut_out(
     observations, actions, rewards = zip(*steps, strict=True)
     states_of = np.stack([*observations, last_observations])
     actions_of, rewards_of = np.stack(actions), np.stack(rewards)
-    states, spans, lengths, wholes = [], [], [], []
+    states: list[Any] = []
+    spans, lengths, wholes = [], [], []
     missing = transitions
     for episode in episodes:
         length = min(episode.length(len(steps)), missing)

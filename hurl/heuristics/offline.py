@@ -240,7 +240,7 @@ class _Transitions:
 
         positions = self.episodes.positions[rows]
         vectors = (one_hot(self.states[where], self.space.n) for where in (positions, positions + 1))
-        arrays = (
+        arrays: tuple[NDArray[Any], ...] = (
             *((vector - self.mean) / self.scale for vector in vectors),
             self.actions[rows],
             self.episodes.rewards[rows, None] / self.value_scale,

@@ -75,12 +75,8 @@ class StateVAE:
 
     def weights(self) -> Weights:
         """Return the arrays, by name."""
-        return {
-            **self.encoder.weights("encoder."),
-            **self.decoder.weights("decoder."),
-            "mean": self.mean,
-            "scale": self.scale,
-        }
+        networks = self.encoder.weights("encoder.") | self.decoder.weights("decoder.")
+        return networks | {"mean": self.mean, "scale": self.scale}
 
     @classmethod
     def restore(cls, settings: dict[str, Any], weights: Weights) -> StateVAE:

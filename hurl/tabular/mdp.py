@@ -209,10 +209,11 @@ def _frozen(values: Any) -> NDArray[np.float64]:
         sparse.issparse(value) for value in (values if isinstance(values, list | tuple) else ())
     ):
         raise ValueError("sparse transitions are given as a list with one sparse matrix for each action")
-    if not isinstance(values, np.ndarray) or values.dtype != np.float64 or values.flags.writeable:
-        values = np.array(values, np.float64)
-        values.setflags(write=False)
-    return values
+    if isinstance(values, np.ndarray) and values.dtype == np.float64 and not values.flags.writeable:
+        return values
+    array = np.array(values, np.float64)
+    array.setflags(write=False)
+    return array
 
 
 def check_gamma(gamma: float) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from hurl.data.returns import reverse_discounted_sum
 from hurl.tabular.mdp import FiniteMDP, Floats, check_gamma, check_indices, empirical_mdp
 from hurl.tabular.solve import bellman, optimal
 
@@ -207,10 +208,7 @@ def monte_carlo_values(batch: Batch, *, gamma: float) -> Floats:
     broken = np.flatnonzero(~ends[:-1] & (batch.next_states[:-1] != batch.states[1:]))
     if broken.size:
         raise ValueError(f"transition {broken[0]} neither ends its episode nor leads to the state of the next one")
-    returns = np.empty(len(batch))
-    following = 0.0
-    for t in range(len(batch) - 1, -1, -1):
-        following = returns[t] = batch.rewards[t] + (0.0 if ends[t] else gamma * following)
+    returns = reverse_discounted_sum(batch.rewards, np.diff(np.flatnonzero(ends), prepend=-1), gamma)
     visits = np.bincount(batch.states, minlength=batch.n_states)
     totals = np.bincount(batch.states, weights=returns, minlength=batch.n_states)
     means: Floats = totals / np.maximum(visits, 1)
@@ -236,7 +234,10 @@ class Simulator:
         self._initial = np.cumsum(mdp.initial)
         self._last_initial = int(np.flatnonzero(mdp.initial)[-1])
         self._n_actions = mdp.n_actions
-        self.terminal = _terminal_states(mdp)
+        # Terminal are the states that no action leaves, and none pays in.
+        stay = np.bincount(rows, matrix.data * (matrix.indices == rows // mdp.n_actions), matrix.shape[0])
+        stays_unpaid = (stay.reshape(mdp.rewards.shape) >= 1.0 - ROUNDING) & (mdp.rewards == 0.0)
+        self.terminal: Flags = stays_unpaid.all(axis=1)
 
     def start(self, uniforms: Floats) -> Integers:
         """Return s ∼ d0 for each number in [0, 1)."""
@@ -358,13 +359,3 @@ def _value_range(batch: Batch, gamma: float, reward_range: tuple[float, float]) 
             f"the batch has rewards from {paid.min()} to {paid.max()}, outside reward_range {reward_range!r}"
         )
     return low / (1.0 - gamma), high / (1.0 - gamma)
-
-
-def _terminal_states(mdp: FiniteMDP) -> Flags:
-    """Which states no action leaves, and none pays in, shape (S,)."""
-    if isinstance(mdp.transitions, tuple):
-        stay = np.stack([matrix.diagonal() for matrix in mdp.transitions], axis=1)
-    else:
-        stay = np.einsum("sas->sa", mdp.transitions)
-    terminal: Flags = ((stay >= 1.0 - ROUNDING) & (mdp.rewards == 0.0)).all(axis=1)
-    return terminal
