@@ -8,7 +8,6 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -25,8 +24,6 @@ from hurl.files import aside, lock_file, write_whole
 if TYPE_CHECKING:
     from minari import MinariDataset
     from stable_baselines3.common.vec_env import VecEnv
-
-__all__ = ["PolicySummary", "Progress", "collect", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +86,8 @@ def collect(
     :param env_spec: with which Gymnasium can make the same environment; kept with the data
     :param report: called at the beginning and the end of each policy, and now and then between
     """
+    from stable_baselines3.common.vec_env import VecMonitor
+
     _check_input(policies, env, transitions, seed)
     check_dataset_id(dataset_id)
     folder = datasets_folder(root) / dataset_id
@@ -96,9 +95,13 @@ def collect(
     parts = aside(folder)
     if not (folder / "data").exists():
         parts.mkdir(parents=True, exist_ok=True)
-        with _locked(parts / "lock", dataset_id):
+        with (parts / "lock").open("w") as lock:
+            if not lock_file(lock):
+                raise CollectionError(
+                    f"another process is collecting {dataset_id}: wait for it, or choose another dataset id"
+                )
             if not (folder / "data").exists():
-                env = _without_statistics(env)
+                env = env.venv if isinstance(env, VecMonitor) else env  # what it adds up is in the data
                 for index in range(len(policies)):
                     _collect_part(plan, index, env, _part_file(parts, index), report)
                 _write_dataset(plan, parts, dataset_id, env, env_spec).replace(folder)
@@ -113,17 +116,13 @@ def summarize(dataset: MinariDataset) -> list[PolicySummary]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for metadata in dataset.storage.get_episode_metadata(dataset.episode_indices):
         groups.setdefault(str(metadata["policy"]), []).append(metadata)
-    return [_summarize(name, episodes) for name, episodes in groups.items()]
-
-
-def _summarize(name: str, episodes: list[dict[str, Any]]) -> PolicySummary:
-    whole = [episode for episode in episodes if not episode["cut"]] or episodes
-    return PolicySummary(
-        name,
-        len(episodes),
-        sum(int(episode["total_steps"]) for episode in episodes),
-        float(np.mean([episode["return"] for episode in whole])),
-    )
+    summaries = []
+    for name, episodes in groups.items():
+        returns = [episode["return"] for episode in episodes if not episode["cut"]]
+        steps = sum(int(episode["total_steps"]) for episode in episodes)
+        mean = float(np.mean(returns or [episode["return"] for episode in episodes]))
+        summaries.append(PolicySummary(name, len(episodes), steps, mean))
+    return summaries
 
 
 # What is asked for ---------------------------------------------------------------------------------------------------
@@ -182,27 +181,8 @@ def _check_plan(plan: _Plan, dataset: MinariDataset, folder: Path) -> None:
     before = json.loads(stored)
     for key, value in json.loads(json.dumps(plan.describe())).items():
         if before.get(key) != value:
-            there, here = (
-                ("other policies", "these") if key == "policies" else (f"{key} {before.get(key)!r}", f"{value!r}")
-            )
-            raise CollectionError(f"there is a dataset {dataset.id} with {there}, not {here}: {remedy}")
-
-
-@contextmanager
-def _locked(file: Path, dataset_id: str) -> Iterator[None]:
-    with file.open("w") as lock:
-        if not lock_file(lock):
-            raise CollectionError(
-                f"another process is collecting {dataset_id}: wait for it, or choose another dataset id"
-            )
-        yield
-
-
-def _without_statistics(env: VecEnv) -> VecEnv:
-    """Return the environments without the wrapper that adds up returns: they are in the data."""
-    from stable_baselines3.common.vec_env import VecMonitor
-
-    return env.venv if isinstance(env, VecMonitor) else env
+            found = "other policies, not these" if key == "policies" else f"{key} {before.get(key)!r}, not {value!r}"
+            raise CollectionError(f"there is a dataset {dataset.id} with {found}: {remedy}")
 
 
 # Parts ----------------------------------------------------------------------------------------------------------

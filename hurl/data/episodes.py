@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from minari import MinariDataset
-
-__all__ = ["DatasetError", "Episodes", "load_episodes"]
 
 
 class DatasetError(ValueError):
@@ -135,15 +133,13 @@ class Episodes:
         indices = np.asarray(indices, np.int64)
         states = [self.states[self.starts[i] + i : self.ends[i] + i + 1] for i in indices]
         transitions = [slice(self.starts[i], self.ends[i]) for i in indices]
-        return Episodes(
-            np.concatenate(states) if states else self.states[:0],
-            np.concatenate([self.actions[rows] for rows in transitions]) if states else self.actions[:0],
-            np.concatenate([self.rewards[rows] for rows in transitions]) if states else self.rewards[:0],
-            self.lengths[indices],
-            self.terminated[indices],
-            self.observation_space,
-            self.action_space,
-            self.name,
+        return replace(
+            self,
+            states=np.concatenate(states) if states else self.states[:0],
+            actions=np.concatenate([self.actions[rows] for rows in transitions]) if states else self.actions[:0],
+            rewards=np.concatenate([self.rewards[rows] for rows in transitions]) if states else self.rewards[:0],
+            lengths=self.lengths[indices],
+            terminated=self.terminated[indices],
         )
 
     def split(self, fraction: float, seed: int) -> tuple[Episodes, Episodes]:

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from hurl.data.episodes import DatasetError, Episodes
 
-__all__ = ["TimeLimit", "bootstrap_weights", "discounted_returns", "drop_time_limits", "reverse_discounted_sum"]
-
 TimeLimit = Literal["cut", "bootstrap", "drop"]
 
 
@@ -23,7 +21,7 @@ def discounted_returns(
 
     with v(s_T) = 0 where s_T is terminal. How a time limit counts (NOTES of the paper's experiments): `cut` is
     v = 0 there too, `bootstrap` is v = h, the heuristic being fitted, and `drop` leaves such episodes out
-    (`drop_time_limits`).
+    (`usable_episodes`).
 
     :param last_values: v(s_T) of each episode, shape (E,); None means 0
     :return: G, shape (N,)
@@ -40,12 +38,18 @@ def bootstrap_weights(episodes: Episodes, *, gamma: float) -> NDArray[np.float64
     return np.where(np.repeat(episodes.terminated, episodes.lengths), 0.0, gamma ** remaining.astype(np.float64))
 
 
-def drop_time_limits(episodes: Episodes) -> Episodes:
-    """Return the episodes that ended in a terminal state."""
+def usable_episodes(episodes: Episodes, gamma: float, time_limit: TimeLimit) -> Episodes:
+    """Return the episodes whose returns count; γ, or a treatment of time limits, that can't be is refused."""
+    if not 0.0 <= gamma < 1.0:
+        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
+    if time_limit not in get_args(TimeLimit):
+        raise ValueError(f"time_limit must be one of {', '.join(get_args(TimeLimit))}, got {time_limit!r}")
+    if time_limit != "drop":
+        return episodes
     if not episodes.terminated.any():
         raise DatasetError(
             f"all {len(episodes)} episodes of {episodes.name} ended at a time limit, so that time_limit='drop' leaves "
-            f"none: use one of {', '.join(treatment for treatment in get_args(TimeLimit) if treatment != 'drop')}"
+            "none: use one of cut, bootstrap"
         )
     return episodes.select(np.flatnonzero(episodes.terminated))
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
-__all__ = ["Act", "CollectionError", "Policy", "Rollout", "roll_out"]
-
 Act = Callable[[NDArray[Any]], Any]
 
 REPORT_STEPS = 50
@@ -132,30 +130,29 @@ def _cut_out(
     observations, actions, rewards = zip(*steps, strict=True)
     states_of = np.stack([*observations, last_observations])
     actions_of, rewards_of = np.stack(actions), np.stack(rewards)
-    states, spans, lengths, terminated, cut = [], [], [], [], []
+    states: list[Any] = []
+    spans, lengths, wholes = [], [], []
     missing = transitions
     for episode in episodes:
         length = min(episode.length(len(steps)), missing)
-        whole = episode.end == episode.begin + length
-        end = episode.begin + length
-        states.append(states_of[episode.begin : end + 1, episode.slot])
-        if whole:
-            # the environments show what comes after the end in its place: the first state of the next episode
-            states[-1] = np.concatenate([states[-1][:-1], [episode.last_state]])
-        spans.append((slice(episode.begin, end), episode.slot))
+        end, slot = episode.begin + length, episode.slot
+        # after the end, the environments show the first state of the next episode
+        last = episode.last_state if episode.end == end else states_of[end, slot]
+        states += [states_of[episode.begin : end, slot], [last]]
+        spans.append((slice(episode.begin, end), slot))
         lengths.append(length)
-        terminated.append(whole and episode.terminated)
-        cut.append(not whole)
+        wholes.append(episode.end == end)
         missing -= length
         if not missing:
             break
+    terminated = [episode.terminated for episode in episodes[: len(lengths)]]
     return Rollout(
         np.concatenate(states),
         np.concatenate([actions_of[span] for span in spans]),
         np.concatenate([rewards_of[span] for span in spans], dtype=np.float64),
         np.array(lengths, np.int64),
-        np.array(terminated, bool),
-        np.array(cut, bool),
+        np.array(wholes) & terminated,
+        ~np.array(wholes),
     )
 
 

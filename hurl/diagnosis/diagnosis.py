@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
-from hurl.data.returns import drop_time_limits
+from hurl.data.returns import usable_episodes
 from hurl.diagnosis.quantities import (
     BiasTerms,
     Fit,
@@ -39,8 +39,6 @@ from hurl.schedules import ConstantSchedule
 
 if TYPE_CHECKING:
     from minari import MinariDataset
-
-__all__ = ["Diagnosis", "Evidence", "diagnose"]
 
 CHUNK = 65_536
 # States whose return is mostly cut off are left out where at least this share of them remains.
@@ -143,8 +141,8 @@ class Diagnosis:
 
     def rows(self) -> list[tuple[str, str]]:
         """The numbers with their names, as a table shows them."""
-        fit, improvability = self.fit, self.improvability
-        low, high = improvability.interval
+        fit = self.fit
+        share, (low, high), mean, deviation, *residuals = astuple(self.improvability)
         return [
             ("h: lowest, highest", f"{self.lowest_value:.4g}, {self.highest_value:.4g}"),
             ("rank correlation of h and return", f"{fit.rank_correlation:.3f}"),
@@ -159,9 +157,9 @@ class Diagnosis:
                 f"{fit.within_50:.4g}, {fit.within_90:.4g}, {fit.within_99:.4g}, {fit.largest_error:.4g}",
             ),
             ("states used, left out as mostly cut off", f"{self.used:,}, {self.transitions - self.used:,}"),
-            ("improvable: h(s) ≤ r + γh(s')", f"{improvability.share:.1%} (95 %: {low:.1%} to {high:.1%})"),
-            ("r + γh(s') − h(s): mean ± deviation", f"{improvability.mean:.4g} ± {improvability.deviation:.4g}"),
-            ("  lowest, quartiles, highest", self._residual_range()),
+            ("improvable: h(s) ≤ r + γh(s')", f"{share:.1%} (95 %: {low:.1%} to {high:.1%})"),
+            ("r + γh(s') − h(s): mean ± deviation", f"{mean:.4g} ± {deviation:.4g}"),
+            ("  lowest, quartiles, highest", ", ".join(f"{residual:.4g}" for residual in residuals)),
             ("discounted return: best tenth, all", f"{self.best_return:.4g}, {self.mean_return:.4g}"),
             ("lead of the best tenth, h at time limits", f"{self.lead:.4g}"),
             *(
@@ -176,18 +174,10 @@ class Diagnosis:
             ("suggested λ0", f"{self.lambda0:g}"),
         ]
 
-    def _residual_range(self) -> str:
-        parts = self.improvability
-        numbers = (parts.lowest, parts.lower_quartile, parts.median, parts.upper_quartile, parts.highest)
-        return ", ".join(f"{number:.4g}" for number in numbers)
-
     def as_dict(self) -> dict[str, Any]:
         """Return all numbers and sentences, as JSON holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "evidence"}
-        bias = [
-            {"lambda": terms.lambda_, "underestimation": terms.underestimation, "overestimation": terms.overestimation}
-            for terms in self.bias
-        ]
+        bias = [{name.rstrip("_"): value for name, value in asdict(terms).items()} for terms in self.bias]
         nested = {"fit": asdict(self.fit), "improvability": asdict(self.improvability), "bias": bias}
         return {**values, **nested, "verdict": list(self.verdict)}
 
@@ -225,31 +215,13 @@ def diagnose(
     :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
     :param progress: called with how many states h has been evaluated for, and how many there are
     """
-    if time_limit not in get_args(TimeLimit):
-        raise ValueError(f"time_limit must be one of {', '.join(get_args(TimeLimit))}, got {time_limit!r}")
-    if not 0.0 <= gamma < 1.0:
-        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
+    episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
     guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of what h is for and returns
-    episodes = load_episodes(dataset, root)
     if isinstance(h, StorableHeuristic):
         h.check(episodes.observation_space, gamma)
-    if time_limit == "drop":
-        episodes = drop_time_limits(episodes)
     values, known = _evaluate(guidance, episodes.states, progress)
     ends = values[episodes.ends + np.arange(len(episodes))]
     returns = discounted_returns(episodes, gamma=gamma, last_values=ends if time_limit == "bootstrap" else None)
-    return _measure(h, episodes, values, known, returns, gamma, time_limit)
-
-
-def _measure(
-    h: Heuristic,
-    episodes: Episodes,
-    values: Floats,
-    known: Flags | None,
-    returns: Floats,
-    gamma: float,
-    time_limit: TimeLimit,
-) -> Diagnosis:
     discrete = isinstance(episodes.observation_space, Discrete)
     cut = mostly_cut(episodes, gamma)
     used = ~cut if (~cut).mean() >= ENOUGH else np.ones_like(cut)
@@ -257,11 +229,10 @@ def _measure(
     fit = measure_fit(values[episodes.positions][used], used_returns)
     residuals = best_backup_residuals(episodes, bellman_residuals(episodes, values, gamma))
     best = best_episodes(episodes, returns)
-    best_return, mean_return = float(returns[episodes.starts[best]].mean()), float(returns[episodes.starts].mean())
     lead = lead_of_best(episodes, values, best, gamma=gamma)
     bias = bias_terms(episodes, values, best, gamma=gamma, lambdas=LAMBDAS)
     return Diagnosis(
-        heuristic=_name(h),
+        heuristic=getattr(h, "__qualname__", None) or type(h).__name__,
         dataset=episodes.name,
         gamma=gamma,
         time_limit=time_limit,
@@ -275,8 +246,8 @@ def _measure(
         highest_value=float(values.max()),
         fit=fit,
         improvability=measure_improvability(episodes, values, residuals),
-        best_return=best_return,
-        mean_return=mean_return,
+        best_return=float(returns[episodes.starts[best]].mean()),
+        mean_return=float(returns[episodes.starts].mean()),
         lead=lead,
         bias=bias,
         uncovered=uncovered_share(episodes),
@@ -306,10 +277,6 @@ def _is_fitted_to(h: Heuristic, episodes: Episodes) -> bool:
     """Whether a heuristic with metrics of a fit says that it is from this data."""
     origin = getattr(h, "dataset", None)
     return bool(getattr(h, "metrics", None) and origin and origin["digest"] == episodes.digest)
-
-
-def _name(h: Heuristic) -> str:
-    return getattr(h, "__qualname__", None) or type(h).__name__
 
 
 def _number(value: float | None, form: str) -> str:

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from hurl.data import Episodes
-from hurl.diagnosis.quantities import Floats, rounding
+from hurl.diagnosis.quantities import rounding
 from hurl.files import write_whole
 
 if TYPE_CHECKING:
-    from hurl.diagnosis.diagnosis import Diagnosis
-
-__all__ = ["draw"]
+    from hurl.diagnosis.diagnosis import Diagnosis, Evidence
 
 BLUE, ORANGE, GRAY = "tab:blue", "tab:orange", "0.35"
 # From this many points on, their density is drawn and not each of them.
@@ -32,11 +29,9 @@ def draw(diagnosis: Diagnosis, file: Path) -> None:
     (against, residuals), (best, worst) = figure.subplots(2, 2)
     _draw_against(figure, against, diagnosis)
     _draw_residuals(residuals, diagnosis)
-    evidence = diagnosis.evidence
-    starts = evidence.returns[evidence.episodes.starts]
     worst.sharey(best)
-    _draw_episode(best, diagnosis, int(evidence.best[0]), "best")
-    _draw_episode(worst, diagnosis, _worst_episode(evidence.episodes, starts), "worst")
+    _draw_episode(best, diagnosis, int(diagnosis.evidence.best[0]), "best")
+    _draw_episode(worst, diagnosis, _worst_episode(diagnosis.evidence), "worst")
     _leave_room(best)
     figure.suptitle(
         f"{diagnosis.heuristic} on {diagnosis.dataset} (γ = {diagnosis.gamma:g}, time limits: {diagnosis.time_limit}): "
@@ -93,10 +88,11 @@ def _draw_residuals(axes: Any, diagnosis: Diagnosis) -> None:
     axes.legend(loc="upper left", fontsize=8, ncols=2, frameon=False)
 
 
-def _worst_episode(episodes: Episodes, returns: Floats) -> int:
+def _worst_episode(evidence: Evidence) -> int:
     """The episode of the lowest return, among those that ended by themselves: one that was cut says little."""
+    episodes = evidence.episodes
     ended = np.flatnonzero(episodes.terminated) if episodes.terminated.any() else np.arange(len(episodes))
-    return int(ended[np.argmin(returns[ended])])
+    return int(ended[np.argmin(evidence.returns[episodes.starts[ended]])])
 
 
 def _draw_episode(axes: Any, diagnosis: Diagnosis, episode: int, which: str) -> None:

@@ -21,27 +21,6 @@ from scipy.stats import spearmanr
 from hurl.data import Episodes
 from hurl.data.returns import bootstrap_weights, reverse_discounted_sum
 
-__all__ = [
-    "BiasTerms",
-    "Fit",
-    "Improvability",
-    "bellman_residuals",
-    "best_backup_residuals",
-    "best_episodes",
-    "bias_terms",
-    "lead_of_best",
-    "measure_fit",
-    "measure_improvability",
-    "mostly_cut",
-    "offset_error",
-    "rank_correlation",
-    "reshaped_returns",
-    "share_from_heuristic",
-    "share_interval",
-    "state_means",
-    "uncovered_share",
-]
-
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -137,12 +116,12 @@ def measure_fit(values: Floats, returns: Floats) -> Fit:
     :param returns: G, shape (n,)
     """
     errors = returns - values
-    spread, left = float(np.var(returns)), float(np.var(errors))
+    spread = float(np.var(returns))
     is_constant = bool(np.ptp(returns) <= ROUNDING * max(1.0, float(np.abs(returns).max())))
     return Fit(
         rank_correlation=rank_correlation(values, returns),
         r2=None if is_constant else 1.0 - float(np.mean(errors**2)) / spread,
-        r2_offset=None if is_constant else 1.0 - left / spread,
+        r2_offset=None if is_constant else 1.0 - float(np.var(errors)) / spread,
         offset=float(np.median(errors)),
         mean_error=_mean_distance(errors),
         mean_error_of_constant=_mean_distance(returns),
@@ -255,17 +234,12 @@ def measure_improvability(episodes: Episodes, values: Floats, residuals: Floats)
     :param residuals: shape (N,)
     """
     holds = residuals >= -rounding(values)
-    lowest, lower, median, upper, highest = np.quantile(residuals, (0.0, 0.25, 0.5, 0.75, 1.0)).tolist()
     return Improvability(
-        share=float(holds.mean()),
-        interval=share_interval(holds, episodes),
-        mean=float(residuals.mean()),
-        deviation=float(residuals.std()),
-        lowest=lowest,
-        lower_quartile=lower,
-        median=median,
-        upper_quartile=upper,
-        highest=highest,
+        float(holds.mean()),
+        share_interval(holds, episodes),
+        float(residuals.mean()),
+        float(residuals.std()),
+        *np.quantile(residuals, (0.0, 0.25, 0.5, 0.75, 1.0)).tolist(),
     )
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from hurl.diagnosis.quantities import BiasTerms, Fit, share_from_heuristic
 
 if TYPE_CHECKING:
     from hurl.diagnosis.diagnosis import Diagnosis
-
-__all__ = ["LAMBDAS", "suggest_lambda", "verdict"]
 
 # The values that the paper's experiments choose from, and that of its engineered heuristic.
 LAMBDAS = (0.5, 0.9, 0.95, 0.98, 0.99)
@@ -41,13 +38,9 @@ def suggest_lambda(fit: Fit, bias: Sequence[BiasTerms], lead: float, gamma: floa
     if fit.r2_offset is None or fit.rank_correlation < SOME_RANKING:
         return 1.0
     candidates = [terms.lambda_ for terms in bias if lead <= 0.0 or terms.total < lead]
-    return min([*candidates, 1.0], key=partial(_mixture_error, r2=fit.r2_offset, gamma=gamma))
-
-
-def _mixture_error(lambda_: float, *, r2: float, gamma: float) -> float:
-    """w²·(1 − R²) + (1 − w)²."""
-    share = share_from_heuristic(lambda_, gamma)
-    return share**2 * (1.0 - r2) + (1.0 - share) ** 2
+    shares = {lambda_: share_from_heuristic(lambda_, gamma) for lambda_ in (*candidates, 1.0)}
+    errors = {lambda_: w**2 * (1.0 - fit.r2_offset) + (1.0 - w) ** 2 for lambda_, w in shares.items()}
+    return min(errors, key=errors.__getitem__)
 
 
 def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -114,19 +107,15 @@ def _error(diagnosis: Diagnosis) -> str:
 
 def _offset(diagnosis: Diagnosis) -> str:
     """A constant is free only where nothing ends: a terminal state has the value 0 and no constant moves it."""
-    fit = diagnosis.fit
-    if fit.rank_correlation < SOME_RANKING or not diagnosis.terminated:
+    fit, size = diagnosis.fit, f"{abs(diagnosis.fit.offset):.4g}"
+    if fit.rank_correlation < SOME_RANKING or not diagnosis.terminated or abs(fit.offset) <= fit.mean_error_of_constant:
         return ""
-    if abs(fit.offset) <= fit.mean_error_of_constant:
-        return ""
-    if fit.offset > 0:
-        return (
-            f"h lies {fit.offset:.4g} below the returns, while the end of an episode counts as 0, so that ending looks "
-            f"better than it is: add {fit.offset:.4g} to h."
-        )
+    side, what, remedy = (
+        ("below", "ending", f"add {size} to") if fit.offset > 0 else ("above", "going on", f"subtract {size} from")
+    )
     return (
-        f"h lies {-fit.offset:.4g} above the returns, while the end of an episode counts as 0, so that going on looks "
-        f"better than it is: subtract {-fit.offset:.4g} from h."
+        f"h lies {size} {side} the returns, while the end of an episode counts as 0, so that {what} looks better than "
+        f"it is: {remedy} h."
     )
 
 

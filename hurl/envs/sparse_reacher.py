@@ -35,11 +35,9 @@ class SparseReacherVecEnv(EnvPoolVecEnv):
     The parameters are those of `EnvPoolVecEnv`.
     """
 
-    def __init__(
-        self, n_envs: int, *, seed: int, threads: int = 1, max_episode_steps: int | None = None, **options: Any
-    ) -> None:
+    def __init__(self, n_envs: int, *, max_episode_steps: int | None = None, **options: Any) -> None:
         horizon = HORIZON if max_episode_steps is None else max_episode_steps
-        super().__init__("Reacher-v4", n_envs, seed=seed, threads=threads, max_episode_steps=horizon, **options)
+        super().__init__("Reacher-v4", n_envs, max_episode_steps=horizon, **options)
 
     def reset(self) -> Array:
         """Reset every environment."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,12 +52,8 @@ class ObservationSpace:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> ObservationSpace:
-        """Read what `as_json` gave."""
+        """Read its values, as JSON holds them."""
         return cls(tuple(values["shape"]), values["kind"], values["n"], values["start"])
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the values that JSON can hold."""
-        return asdict(self)
 
     def __str__(self) -> str:
         return f"Discrete({self.n})" if self.n is not None else f"Box of shape {self.shape} ({self.kind})"

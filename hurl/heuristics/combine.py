@@ -46,9 +46,10 @@ class Combination(StorableHeuristic):
     Its parts are stored with it. A part that is a function is stored by its name, as `Engineered` is.
 
     :param parts: heuristics, or functions of a batch of observations
+    :param numbers: what else determines the values, by the names of the constructor's parameters
     """
 
-    def __init__(self, *parts: Heuristic, **origin: Any) -> None:
+    def __init__(self, *parts: Heuristic, numbers: dict[str, float] | None = None, **origin: Any) -> None:
         for part in parts:
             if not callable(part):
                 raise HeuristicError(f"a heuristic is a function of a batch of observations, got {part!r}")
@@ -57,17 +58,21 @@ class Combination(StorableHeuristic):
         origin["observation_space"] = _agreed("observation_space", stored)
         super().__init__(**origin)
         self.parts = parts
+        self.numbers = {name: float(value) for name, value in (numbers or {}).items()}
+        for name, value in self.numbers.items():
+            if not math.isfinite(value):
+                raise HeuristicError(f"{name} must be finite, got {value!r}")
 
     def settings(self) -> dict[str, Any]:
-        """Return what the parts are."""
-        return {"parts": [pack(_storable(part))[0] for part in self.parts]}
+        """Return what the parts are, and the numbers."""
+        return {"parts": [pack(_storable(part))[0] for part in self.parts], **self.numbers}
 
     @property
     def digest(self) -> str:
         """A hash of the parts' hashes, and of what is done with them."""
-        own = {name: value for name, value in self.settings().items() if name != "parts"}
         parts = [_storable(part).digest for part in self.parts]
-        return hashlib.sha256(json.dumps([type(self).__name__, own, parts], sort_keys=True).encode()).hexdigest()
+        content = json.dumps([type(self).__name__, self.numbers, parts], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def weights(self) -> Weights:
         """Return the parts' arrays, with the number of the part before the name."""
@@ -106,16 +111,12 @@ class Scaled(Combination):
     """factor·h(s), see `scaled`."""
 
     def __init__(self, heuristic: Heuristic, factor: float, **origin: Any) -> None:
-        super().__init__(heuristic, **origin)
-        self.factor = _finite("factor", factor)
+        super().__init__(heuristic, numbers={"factor": factor}, **origin)
+        self.factor = self.numbers["factor"]
 
     def __call__(self, observations: Any) -> NDArray[np.float32]:
         """Return the part's values times the factor, shape (n,)."""
         return _values(self.parts[0], observations) * np.float32(self.factor)
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the part is, and the factor."""
-        return {**super().settings(), "factor": self.factor}
 
 
 @register("shifted")
@@ -123,16 +124,12 @@ class Shifted(Combination):
     """h(s) + offset, see `shifted`."""
 
     def __init__(self, heuristic: Heuristic, offset: float, **origin: Any) -> None:
-        super().__init__(heuristic, **origin)
-        self.offset = _finite("offset", offset)
+        super().__init__(heuristic, numbers={"offset": offset}, **origin)
+        self.offset = self.numbers["offset"]
 
     def __call__(self, observations: Any) -> NDArray[np.float32]:
         """Return the part's values plus the offset, shape (n,)."""
         return _values(self.parts[0], observations) + np.float32(self.offset)
-
-    def settings(self) -> dict[str, Any]:
-        """Return what the part is, and the offset."""
-        return {**super().settings(), "offset": self.offset}
 
 
 def _values(part: Heuristic, observations: Any) -> NDArray[np.float32]:
@@ -151,12 +148,6 @@ def _agreed(name: str, parts: list[StorableHeuristic]) -> Any:
         values = " and ".join(sorted(map(str, found)))
         raise HeuristicError(f"the parts of a heuristic must have one {name}, got {values}: fit them alike")
     return found.pop() if found else None
-
-
-def _finite(name: str, value: float) -> float:
-    if not math.isfinite(value):
-        raise HeuristicError(f"{name} must be finite, got {value!r}")
-    return float(value)
 
 
 def _storable(part: Heuristic) -> StorableHeuristic:

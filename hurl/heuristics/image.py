@@ -7,7 +7,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,11 +65,17 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
         :param report: called after each update with its number, that of all, the loss, and R² on the held-out episodes
             after the epoch before
         """
-        from hurl.impala import Regression
+        from hurl.impala import Regression, channels_first
 
         Fitting(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate)  # which checks them
         episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
-        shape = _image_shape(episodes.observation_space)
+        space = episodes.observation_space
+        if space.dtype != np.uint8 or space.shape is None or len(space.shape) != 3:
+            raise HeuristicError(
+                f"observations of {space} are not images, arrays of uint8 with channels, rows and columns: fit a "
+                "MonteCarloHeuristic to them"
+            )
+        shape = channels_first(space.shape)
         origin = data_origin(episodes, gamma)
         train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
         del episodes  # images are large: what the two parts hold is not kept twice
@@ -144,15 +149,3 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
         for name, tensor in network.state_dict().items():
             tensor.copy_(torch.tensor(check_shape(weights, name, tuple(tensor.shape))))
         return cls(network, settings["time_limit"], **origin)
-
-
-def _image_shape(space: gym.Space[Any]) -> tuple[int, int, int]:
-    """Return channels, height and width of the images of a space."""
-    from hurl.impala import channels_first
-
-    if space.dtype != np.uint8 or space.shape is None or len(space.shape) != 3:
-        raise HeuristicError(
-            f"observations of {space} are not images, arrays of uint8 with channels, rows and columns: fit a "
-            "MonteCarloHeuristic to them"
-        )
-    return channels_first(space.shape)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
-from hurl.data.returns import drop_time_limits
+from hurl.data.returns import usable_episodes
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
 from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network, in_chunks
@@ -150,15 +150,6 @@ def scores(
             targets = discounted_returns(part, gamma=gamma, last_values=last_values)
             found[name] = r_squared(targets, np.asarray(h(part.observations)))
     return found
-
-
-def usable_episodes(episodes: Episodes, gamma: float, time_limit: TimeLimit) -> Episodes:
-    """Return the episodes whose returns count; γ, or a treatment of time limits, that can't be is refused."""
-    if not 0.0 <= gamma < 1.0:
-        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
-    if time_limit not in get_args(TimeLimit):
-        raise ValueError(f"time_limit must be one of {', '.join(get_args(TimeLimit))}, got {time_limit!r}")
-    return drop_time_limits(episodes) if time_limit == "drop" else episodes
 
 
 def returns_of(

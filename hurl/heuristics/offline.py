@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, Self, get_args
@@ -149,11 +150,8 @@ class OfflineRLHeuristic(StorableHeuristic):
     def settings(self) -> dict[str, Any]:
         """Return the algorithm and the architectures."""
         networks = {name: network.settings() for name, network in self.networks.items()}
-        return {
-            "algorithm": self.algorithm,
-            "networks": networks,
-            "draws": None if self.noise is None else len(self.noise),
-        }
+        draws = None if self.noise is None else len(self.noise)
+        return {"algorithm": self.algorithm, "networks": networks, "draws": draws}
 
     def weights(self) -> Weights:
         """Return those of the networks, and the noise."""
@@ -225,57 +223,30 @@ def _configuration(
     return cls(gamma=gamma, **encoders, **(defaults | options))
 
 
-@dataclass(frozen=True, eq=False)
 class _Transitions:
-    """The data as the algorithm is shown it: standardised vectors, actions within [−1, 1], scaled rewards.
+    """The data as the algorithm is shown it: standardised vectors, actions within [−1, 1], scaled rewards."""
 
-    :param inputs: s, as `as_inputs` returns it
-    :param following: s'
-    :param actions: shape (N, actions)
-    :param rewards: shape (N, 1)
-    :param ends: 1 where s' is terminal, shape (N, 1)
-    :param n: the number of states of a Discrete space
-    """
-
-    inputs: NDArray[Any]
-    following: NDArray[Any]
-    actions: Array
-    rewards: Array
-    ends: Array
-    mean: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    n: int | None
-
-    @classmethod
-    def of(cls, episodes: Episodes, actions: Array, value_scale: float) -> _Transitions:
-        space = ObservationSpace.of(episodes.observation_space)
-        inputs = as_inputs(episodes.observations, space)
-        return cls(
-            inputs,
-            as_inputs(episodes.next_observations, space),
-            actions,
-            (episodes.rewards[:, None] / value_scale).astype(np.float32),
-            episodes.terminal[:, None].astype(np.float32),
-            *standardisation(inputs, space.n),
-            space.n,
-        )
-
-    def vectors(self, inputs: NDArray[Any]) -> Array:
-        return ((one_hot(inputs, self.n) - self.mean) / self.scale).astype(np.float32)
+    def __init__(self, episodes: Episodes, value_scale: float) -> None:
+        self.episodes, self.value_scale = episodes, value_scale
+        self.space = ObservationSpace.of(episodes.observation_space)
+        self.states = as_inputs(episodes.states, self.space)
+        self.mean, self.scale = standardisation(self.states[episodes.positions], self.space.n)
+        self.actions, self.action_size = _actions(episodes)
 
     def batch(self, rows: NDArray[np.int64]) -> Any:
         """Return some of the transitions as d3rlpy takes them."""
         import torch
         from d3rlpy.torch_utility import TorchMiniBatch
 
-        arrays = (
-            self.vectors(self.inputs[rows]),
-            self.vectors(self.following[rows]),
+        positions = self.episodes.positions[rows]
+        vectors = (one_hot(self.states[where], self.space.n) for where in (positions, positions + 1))
+        arrays: tuple[NDArray[Any], ...] = (
+            *((vector - self.mean) / self.scale for vector in vectors),
             self.actions[rows],
-            self.rewards[rows],
-            self.ends[rows],
+            self.episodes.rewards[rows, None] / self.value_scale,
+            self.episodes.terminal[rows, None],
         )
-        observations, following, actions, rewards, ends = map(torch.from_numpy, arrays)
+        observations, following, actions, rewards, ends = (torch.from_numpy(x.astype(np.float32)) for x in arrays)
         return TorchMiniBatch(
             observations=observations,
             actions=actions,
@@ -295,40 +266,35 @@ def _train(
     """Return the networks of the trained algorithm, in the units of the data, and the mean loss of the last report."""
     import torch
 
-    unit = CQL_UNIT if hasattr(config, "conservative_weight") else 1.0
     returns = discounted_returns(episodes, gamma=gamma)
-    value_scale = (float(np.std(returns)) or 1.0) / unit
-    actions, action_size = _actions(episodes)
-    data = _Transitions.of(episodes, actions, value_scale)
+    value_scale = (float(np.std(returns)) or 1.0) / (CQL_UNIT if hasattr(config, "conservative_weight") else 1.0)
+    data = _Transitions(episodes, value_scale)
     generator = np.random.default_rng(seed)
     losses: list[float] = []
     loss = float("nan")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         learner = config.create(device=False)
-        learner.create_impl((len(data.mean),), action_size)
+        learner.create_impl((len(data.mean),), data.action_size)
         _begin_at(float(np.mean(returns)) / value_scale, learner.impl.modules)
         for step in range(1, steps + 1):
-            rows = generator.integers(len(data.rewards), size=batch_size)
+            rows = generator.integers(episodes.transitions, size=batch_size)
             losses.append(_update(learner.impl, data.batch(rows), step))
             if step % REPORT_EVERY == 0 or step == steps:
                 loss = float(np.mean(losses))
                 losses.clear()
                 report(step, steps, loss, None)
-    return _networks(learner.impl.modules, data.mean, data.scale, value_scale), loss
+    return _networks(learner.impl.modules, partial(_exported, mean=data.mean, scale=data.scale), value_scale), loss
 
 
-def _networks(
-    modules: Any, mean: NDArray[np.float64], scale: NDArray[np.float64], value_scale: float
-) -> dict[str, Network]:
+def _networks(modules: Any, export: Callable[..., Network], value_scale: float) -> dict[str, Network]:
     """Return the networks that V is made of, by name."""
     if hasattr(modules, "value_func"):
-        return {"value": _exported(modules.value_func, mean, scale, value_scale)}
-    networks = {
-        f"critic{index}": _exported(critic, mean, scale, value_scale) for index, critic in enumerate(modules.q_funcs)
-    }
+        return {"value": export(modules.value_func, value_scale=value_scale)}
+    critics = enumerate(modules.q_funcs)
+    networks = {f"critic{index}": export(critic, value_scale=value_scale) for index, critic in critics}
     if hasattr(modules, "policy"):
-        networks["policy"] = _exported(modules.policy, mean, scale, 1.0, heads=2)
+        networks["policy"] = export(modules.policy, value_scale=1.0, heads=2)
     return networks
 
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -105,15 +106,9 @@ def check_folder(folder: Path) -> None:
 
 def pack(heuristic: StorableHeuristic) -> tuple[dict[str, Any], Weights]:
     """Return a heuristic's description, as JSON holds it, and its arrays."""
-    space = heuristic.observation_space
-    description = {
-        "class": type(heuristic).__name__,
-        "gamma": heuristic.gamma,
-        "observation_space": None if space is None else space.as_json(),
-        "dataset": heuristic.dataset,
-        "metrics": heuristic.metrics,
-        "settings": heuristic.settings(),
-    }
+    description = {"class": type(heuristic).__name__, **heuristic.origin(), "settings": heuristic.settings()}
+    if heuristic.observation_space is not None:
+        description["observation_space"] = asdict(heuristic.observation_space)
     return description, heuristic.weights()
 
 
@@ -130,15 +125,10 @@ def unpack(description: dict[str, Any], weights: Weights, source: str) -> Storab
             f"{', '.join(known)}: install the version of hurl, or the package, that wrote it"
         )
     try:
-        space = description["observation_space"]
-        return known[name].restore(
-            description["settings"],
-            weights,
-            gamma=description["gamma"],
-            observation_space=None if space is None else ObservationSpace.from_json(space),
-            dataset=description["dataset"],
-            metrics=description["metrics"],
-        )
+        origin = {key: description[key] for key in ("gamma", "observation_space", "dataset", "metrics")}
+        if origin["observation_space"] is not None:
+            origin["observation_space"] = ObservationSpace.from_json(origin["observation_space"])
+        return known[name].restore(description["settings"], weights, **origin)
     except HeuristicError as error:
         raise HeuristicError(f"{source}: {error}") from None
     except (KeyError, TypeError, IndexError, AttributeError) as error:

@@ -75,12 +75,8 @@ class StateVAE:
 
     def weights(self) -> Weights:
         """Return the arrays, by name."""
-        return {
-            **self.encoder.weights("encoder."),
-            **self.decoder.weights("decoder."),
-            "mean": self.mean,
-            "scale": self.scale,
-        }
+        networks = self.encoder.weights("encoder.") | self.decoder.weights("decoder.")
+        return networks | {"mean": self.mean, "scale": self.scale}
 
     @classmethod
     def restore(cls, settings: dict[str, Any], weights: Weights) -> StateVAE:
@@ -154,7 +150,8 @@ class VAEFilteredHeuristic(StorableHeuristic):
             raise HeuristicError(f"percentile must lie above 0, and at most at 100, got {percentile!r}")
         if latent < 1:
             raise HeuristicError(f"latent must be at least 1, got {latent!r}")
-        settings = replace(Fitting(**fitting), activation="relu", epochs=vae_epochs)
+        settings = Fitting(**fitting)
+        vae_settings = replace(settings, activation="relu", epochs=vae_epochs)
         episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
         begun = perf_counter()
         values = MonteCarloHeuristic.fit(
@@ -168,14 +165,13 @@ class VAEFilteredHeuristic(StorableHeuristic):
         )
         space = values.observation_space
         inputs = as_inputs(episodes.observations, space)
-        epochs = Fitting(**fitting).epochs
         vae, loss = fit_vae(
             inputs,
             n=space.n,
             latent=latent,
-            fitting=settings,
+            fitting=vae_settings,
             seed=seed,
-            report=lambda epoch, loss: report(epochs + epoch, epochs + vae_epochs, loss, None),
+            report=lambda epoch, loss: report(settings.epochs + epoch, settings.epochs + vae_epochs, loss, None),
         )
         losses = in_chunks(lambda chunk: vae.losses(one_hot(chunk, space.n)), inputs)
         lowest = returns_of(episodes, gamma, time_limit, values.network, space).min()

@@ -90,8 +90,8 @@ class ValueFunctionHeuristic(StorableHeuristic):
             check_estimates_original(guidance.lambda_, guidance.shaping)
         from hurl.sb3.networks import networks_of
 
-        space = ObservationSpace.of(model.observation_space)
         actor, critics = networks_of(model)
+        space = ObservationSpace.of(model.observation_space)
         normalisation, reward_scale = _normalisation(model, space)
         return cls(
             [_check_inputs(_scaled(critic, reward_scale), space, actor) for critic in critics],

@@ -14,8 +14,6 @@ from hurl.tabular.mdp import FiniteMDP, Floats
 from hurl.tabular.reshaping import reshaped
 from hurl.tabular.solve import evaluate, expectation, optimal, uniform_policy
 
-__all__ = ["ChainFigure", "chain_figure", "chain_mdp", "draw_chain", "write_chain"]
-
 Rewards = Literal["settled", "caption"]
 
 N_STATES, START, GAMMA = 10, 3, 0.9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,6 @@ from hurl.tabular.mdp import FiniteMDP, Floats
 from hurl.tabular.pessimism import Batch, Simulator, pessimistic_values
 from hurl.tabular.reshaping import check_heuristic
 from hurl.tabular.solve import evaluate, expectation, optimal, uniform_policy
-
-__all__ = [
-    "LearningResult",
-    "SampleComplexity",
-    "q_learning",
-    "reference_heuristics",
-    "sample_complexity",
-]
 
 Integers = NDArray[np.int64]
 
@@ -118,7 +110,7 @@ def q_learning(
         raise ValueError(f"runs must be at least 1, got {runs!r}")
     heuristics = np.tile(check_heuristic(mdp, h), (runs, 1))
     learner = _Learner(mdp, heuristics, horizon=horizon, exploration=exploration, rng=rng)
-    evaluator = _Evaluator(mdp)
+    evaluator = _evaluator(mdp)
     counts, values = [], []
     for count in learner.learn(schedule, steps, steps_per_iteration):
         counts.append(count)
@@ -281,23 +273,15 @@ class _Learner:
         self.states = following
 
 
-class _Evaluator:
-    """V^π(d0) of policies, each solved once."""
-
-    def __init__(self, mdp: FiniteMDP) -> None:
-        self.mdp = mdp
-        self._known: dict[bytes, float] = {}
-
-    def __call__(self, policy: NDArray[Any]) -> float:
-        key = policy.tobytes()
-        if key not in self._known:
-            self._known[key] = expectation(self.mdp, evaluate(self.mdp, policy))
-        return self._known[key]
+def _evaluator(mdp: FiniteMDP) -> Callable[[Integers], float]:
+    """Return V^π(d0) as a function of a policy, each solved once."""
+    value = cache(lambda policy: expectation(mdp, evaluate(mdp, np.frombuffer(policy, np.int64))))
+    return lambda policy: value(policy.tobytes())
 
 
 def _first_held(mdp: FiniteMDP, learner: _Learner, evaluations: Iterator[int], epsilon: float, hold: int) -> Floats:
     """Return the steps at the first of `hold` ε-optimal evaluations in a row, shape (R,); stop once all are there."""
-    evaluator = _Evaluator(mdp)
+    evaluator = _evaluator(mdp)
     best = expectation(mdp, optimal(mdp).values)
     threshold = best - epsilon - ROUNDING * max(1.0, abs(best))
     first = np.full(learner.runs, math.inf)

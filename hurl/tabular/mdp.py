@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-__all__ = ["FiniteMDP", "Matrix", "empirical_mdp", "mdp_from_gymnasium"]
-
 # An array of floats or a `scipy.sparse.csr_array`; SciPy comes without types.
 Matrix: TypeAlias = Any
 Floats = NDArray[np.float64]

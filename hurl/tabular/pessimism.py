@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from hurl.data.returns import reverse_discounted_sum
 from hurl.tabular.mdp import FiniteMDP, Floats, check_gamma, check_indices, empirical_mdp
 from hurl.tabular.solve import bellman, optimal
-
-__all__ = [
-    "Batch",
-    "BatchHeuristic",
-    "Simulator",
-    "absorbing_values",
-    "monte_carlo_values",
-    "naive_values",
-    "pessimistic_values",
-    "sample_batch",
-]
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+# What a batch has for each transition.
+COLUMNS = {"states": int, "actions": int, "rewards": float, "next_states": int, "terminated": bool, "truncated": bool}
 # Differences up to this size, relative to the values, are rounding.
 ROUNDING = 1e-9
 
@@ -58,12 +50,16 @@ class Batch:
     n_actions: int
 
     def __post_init__(self) -> None:
-        for name in ("states", "actions", "next_states"):
-            object.__setattr__(self, name, _as_indices(name, getattr(self, name)))
-        object.__setattr__(self, "rewards", np.asarray(self.rewards, np.float64))
-        for name in ("terminated", "truncated"):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), bool))
-        self._check_shapes()
+        for name, kind in COLUMNS.items():
+            column = np.asarray(getattr(self, name))
+            if kind is int and column.dtype.kind not in "iu":
+                raise ValueError(f"{name} must be integers, got {column.dtype}")
+            object.__setattr__(self, name, column.astype(kind))
+            if column.shape != (self.states.size,) or not column.size:
+                raise ValueError(
+                    f"the columns of a batch have one length, at least 1: states {self.states.shape}, "
+                    f"{name} {column.shape}"
+                )
         check_indices("states", self.states, self.n_states)
         check_indices("next_states", self.next_states, self.n_states)
         check_indices("actions", self.actions, self.n_actions)
@@ -102,15 +98,6 @@ class Batch:
         terminal = np.zeros(self.n_states, bool)
         terminal[self.next_states[self.terminated]] = True
         return terminal
-
-    def _check_shapes(self) -> None:
-        columns = {field.name: getattr(self, field.name) for field in fields(self)[:6]}
-        for name, column in columns.items():
-            if column.shape != (self.states.size,) or not column.size:
-                raise ValueError(
-                    f"the columns of a batch have one length, at least 1: states {self.states.shape}, "
-                    f"{name} {column.shape}"
-                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,10 +152,8 @@ def pessimistic_values(
     if not 0.0 <= bonus_scale < math.inf:
         raise ValueError(f"bonus_scale must be a number of at least 0, got {bonus_scale!r}")
     lowest, highest = _value_range(batch, gamma, reward_range)
-    counts = batch.counts
-    logarithm = math.log(counts.size * len(batch) / failure_probability)
-    width = np.sqrt(logarithm / (2.0 * np.maximum(counts, 1)))
-    bonus = bonus_scale * (highest - lowest) * width
+    logarithm = math.log(batch.counts.size * len(batch) / failure_probability)
+    bonus = bonus_scale * (highest - lowest) * np.sqrt(logarithm / (2.0 * np.maximum(batch.counts, 1)))
     return _plan(batch, gamma, minimum_count=1, bonus=bonus, unsupported=lowest, lowest=lowest)
 
 
@@ -223,10 +208,7 @@ def monte_carlo_values(batch: Batch, *, gamma: float) -> Floats:
     broken = np.flatnonzero(~ends[:-1] & (batch.next_states[:-1] != batch.states[1:]))
     if broken.size:
         raise ValueError(f"transition {broken[0]} neither ends its episode nor leads to the state of the next one")
-    returns = np.empty(len(batch))
-    following = 0.0
-    for t in range(len(batch) - 1, -1, -1):
-        following = returns[t] = batch.rewards[t] + (0.0 if ends[t] else gamma * following)
+    returns = reverse_discounted_sum(batch.rewards, np.diff(np.flatnonzero(ends), prepend=-1), gamma)
     visits = np.bincount(batch.states, minlength=batch.n_states)
     totals = np.bincount(batch.states, weights=returns, minlength=batch.n_states)
     means: Floats = totals / np.maximum(visits, 1)
@@ -252,7 +234,10 @@ class Simulator:
         self._initial = np.cumsum(mdp.initial)
         self._last_initial = int(np.flatnonzero(mdp.initial)[-1])
         self._n_actions = mdp.n_actions
-        self.terminal = _terminal_states(mdp)
+        # Terminal are the states that no action leaves, and none pays in.
+        stay = np.bincount(rows, matrix.data * (matrix.indices == rows // mdp.n_actions), matrix.shape[0])
+        stays_unpaid = (stay.reshape(mdp.rewards.shape) >= 1.0 - ROUNDING) & (mdp.rewards == 0.0)
+        self.terminal: Flags = stays_unpaid.all(axis=1)
 
     def start(self, uniforms: Floats) -> Integers:
         """Return s ∼ d0 for each number in [0, 1)."""
@@ -283,7 +268,8 @@ def sample_batch(
     for name, value in (("n_transitions", n_transitions), ("horizon", horizon)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value!r}")
-    probabilities = _as_probabilities(mdp, policy)
+    policy = mdp.check_policy(policy)
+    probabilities = policy if policy.ndim == 2 else np.eye(mdp.n_actions)[policy]
     simulator = Simulator(mdp)
     if simulator.terminal[mdp.initial > 0].all():
         raise ValueError("every initial state is terminal: there is no transition to sample")
@@ -333,28 +319,23 @@ def _plan(
     batch: Batch, gamma: float, *, minimum_count: int, bonus: float | Floats, unsupported: float, lowest: float
 ) -> BatchHeuristic:
     """Solve Q = max(lowest, r̂ − b + γ·Ê[max Q]) for the pairs with support; the others have the value `unsupported`."""
-    counts = batch.counts
-    supported = counts >= minimum_count
-    model = _model(batch, gamma, supported[batch.states, batch.actions])
-    # The model leads from pairs without support to its absorbing state, the last, so that their reward is their value.
-    rewards = np.where(supported, model.rewards[:-1] - bonus, unsupported)
-    rewards[batch.terminal] = 0.0
-    planned = FiniteMDP(model.transitions, np.vstack([rewards, model.rewards[-1:]]), gamma, model.initial)
-    values = optimal(_with_giving_up(planned, lowest)).values
-    q = np.maximum(bellman(planned, values)[:-1], lowest)
-    return BatchHeuristic(q.max(axis=1), q, np.argmax(q, axis=1))
-
-
-def _model(batch: Batch, gamma: float, kept: Flags) -> FiniteMDP:
-    """Return the maximum-likelihood MDP of these transitions, with one absorbing state more behind terminal ones."""
+    supported = batch.counts >= minimum_count
+    kept = supported[batch.states, batch.actions]
     columns = (batch.states, batch.actions, batch.rewards, batch.next_states, batch.terminated)
-    return empirical_mdp(
+    model = empirical_mdp(
         *(column[kept] for column in columns),
         n_states=batch.n_states,
         n_actions=batch.n_actions,
         gamma=gamma,
         initial=np.full(batch.n_states, 1.0 / batch.n_states),
     )
+    # The model leads from pairs without support to its absorbing state, the last, so that their reward is their value.
+    rewards = np.where(supported, model.rewards[:-1] - bonus, unsupported)
+    rewards[batch.terminal] = 0.0
+    planned = replace(model, rewards=np.vstack([rewards, model.rewards[-1:]]))
+    values = optimal(_with_giving_up(planned, lowest)).values
+    q = np.maximum(bellman(planned, values)[:-1], lowest)
+    return BatchHeuristic(q.max(axis=1), q, np.argmax(q, axis=1))
 
 
 def _with_giving_up(mdp: FiniteMDP, worth: float) -> FiniteMDP:
@@ -363,7 +344,7 @@ def _with_giving_up(mdp: FiniteMDP, worth: float) -> FiniteMDP:
     size = mdp.n_states
     to_last = sparse.csr_array((np.ones(size), (np.arange(size), np.full(size, size - 1))), shape=(size, size))
     rewards = np.append(np.full(size - 1, worth), 0.0)
-    return FiniteMDP([*mdp.transitions, to_last], np.column_stack([mdp.rewards, rewards]), mdp.gamma, mdp.initial)
+    return replace(mdp, transitions=(*mdp.transitions, to_last), rewards=np.column_stack([mdp.rewards, rewards]))
 
 
 def _value_range(batch: Batch, gamma: float, reward_range: tuple[float, float]) -> tuple[float, float]:
@@ -378,25 +359,3 @@ def _value_range(batch: Batch, gamma: float, reward_range: tuple[float, float]) 
             f"the batch has rewards from {paid.min()} to {paid.max()}, outside reward_range {reward_range!r}"
         )
     return low / (1.0 - gamma), high / (1.0 - gamma)
-
-
-def _terminal_states(mdp: FiniteMDP) -> Flags:
-    """Which states no action leaves, and none pays in, shape (S,)."""
-    if isinstance(mdp.transitions, tuple):
-        stay = np.stack([matrix.diagonal() for matrix in mdp.transitions], axis=1)
-    else:
-        stay = np.einsum("sas->sa", mdp.transitions)
-    terminal: Flags = ((stay >= 1.0 - ROUNDING) & (mdp.rewards == 0.0)).all(axis=1)
-    return terminal
-
-
-def _as_probabilities(mdp: FiniteMDP, policy: NDArray[Any]) -> Floats:
-    policy = mdp.check_policy(policy)
-    return policy if policy.ndim == 2 else np.eye(mdp.n_actions)[policy]
-
-
-def _as_indices(name: str, values: NDArray[Any]) -> Integers:
-    values = np.asarray(values)
-    if values.dtype.kind not in "iu":
-        raise ValueError(f"{name} must be integers, got {values.dtype}")
-    return values.astype(np.int64)

@@ -13,8 +13,6 @@ from scipy.sparse.csgraph import dijkstra
 from hurl.tabular.mdp import FiniteMDP, Floats, check_gamma, check_indices
 from hurl.tabular.solve import optimal
 
-__all__ = ["determinized", "distances_to_goals", "grid_values", "relaxation_values", "shortest_path_values"]
-
 
 def determinized(mdp: FiniteMDP) -> FiniteMDP:
     """Return the all-outcomes determinisation: in s, the agent moves to any s' that some action can lead to.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hurl.schedules import check_coefficient
 from hurl.tabular.mdp import FiniteMDP, Floats
-
-__all__ = ["discounted_pbrs", "pbrs", "reshaped"]
 
 
 def reshaped(mdp: FiniteMDP, h: Floats, lambda_: float) -> FiniteMDP:
@@ -18,9 +18,8 @@ def reshaped(mdp: FiniteMDP, h: Floats, lambda_: float) -> FiniteMDP:
     :param h: the heuristic, shape (S,)
     """
     check_coefficient("lambda_", lambda_)
-    return _with(
-        mdp, mdp.rewards + (1.0 - lambda_) * mdp.gamma * mdp.expect(check_heuristic(mdp, h)), lambda_ * mdp.gamma
-    )
+    rewards = mdp.rewards + (1.0 - lambda_) * mdp.gamma * mdp.expect(check_heuristic(mdp, h))
+    return replace(mdp, rewards=rewards, gamma=lambda_ * mdp.gamma)
 
 
 def pbrs(mdp: FiniteMDP, h: Floats) -> FiniteMDP:
@@ -28,13 +27,14 @@ def pbrs(mdp: FiniteMDP, h: Floats) -> FiniteMDP:
 
     Source: section 2.2 (Ng et al., 1999).
     """
-    return _with(mdp, _shaped_rewards(mdp, h), mdp.gamma)
+    h = check_heuristic(mdp, h)
+    return replace(mdp, rewards=mdp.rewards + mdp.gamma * mdp.expect(h) - h[:, None])
 
 
 def discounted_pbrs(mdp: FiniteMDP, h: Floats, lambda_: float) -> FiniteMDP:
     """M̄_λ = (S, A, P, r̄, λγ): the shaped reward with a smaller discount. Source: section 2.2."""
     check_coefficient("lambda_", lambda_)
-    return _with(mdp, _shaped_rewards(mdp, h), lambda_ * mdp.gamma)
+    return replace(pbrs(mdp, h), gamma=lambda_ * mdp.gamma)
 
 
 def check_heuristic(mdp: FiniteMDP, h: Floats, name: str = "a heuristic") -> Floats:
@@ -46,12 +46,3 @@ def check_heuristic(mdp: FiniteMDP, h: Floats, name: str = "a heuristic") -> Flo
     if wrong.size:
         raise ValueError(f"{name} must be finite, got {h[wrong[0]]} in state {wrong[0]}")
     return h
-
-
-def _shaped_rewards(mdp: FiniteMDP, h: Floats) -> Floats:
-    h = check_heuristic(mdp, h)
-    return mdp.rewards + mdp.gamma * mdp.expect(h) - h[:, None]
-
-
-def _with(mdp: FiniteMDP, rewards: Floats, gamma: float) -> FiniteMDP:
-    return FiniteMDP(mdp.transitions, rewards, gamma, mdp.initial)

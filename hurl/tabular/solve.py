@@ -13,18 +13,6 @@ from scipy.sparse.linalg import gmres, spsolve
 
 from hurl.tabular.mdp import FiniteMDP, Floats, Matrix
 
-__all__ = [
-    "Solution",
-    "action_values",
-    "average_distribution",
-    "bellman",
-    "evaluate",
-    "expectation",
-    "greedy",
-    "optimal",
-    "uniform_policy",
-]
-
 # Up to this many states, linear systems are solved densely and optimal values by policy iteration.
 DENSE_STATES = 500
 # So often, at most, modified policy iteration applies the operator of a policy before it improves the policy.

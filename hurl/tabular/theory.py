@@ -10,7 +10,7 @@ different routes; a two-sided inequality as `Bounds`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,38 +20,6 @@ from hurl.schedules import check_coefficient
 from hurl.tabular.mdp import FiniteMDP, Floats
 from hurl.tabular.reshaping import check_heuristic, discounted_pbrs, reshaped
 from hurl.tabular.solve import average_distribution, bellman, evaluate, expectation, optimal
-
-__all__ = [
-    "BellmanPessimism",
-    "BiasBound",
-    "Bounds",
-    "Decomposition",
-    "Identity",
-    "bellman_backup_difference",
-    "bellman_pessimism",
-    "bias_bound",
-    "bias_shift",
-    "decompose",
-    "future_sum",
-    "general_performance_difference",
-    "has_value_bounds",
-    "improvability_gap",
-    "improvement_margin",
-    "is_bellman_pessimistic",
-    "is_improvable",
-    "linear_reward_weights",
-    "linf_bias_bound",
-    "linf_error",
-    "online_value_difference",
-    "performance_difference",
-    "regret_as_action_gaps",
-    "shaping_equivalence",
-    "value_bounds",
-    "value_change",
-    "value_difference",
-    "value_shift",
-    "weighted_performance_difference",
-]
 
 Policy = NDArray[Any]
 
@@ -178,7 +146,7 @@ def regret_as_action_gaps(mdp: FiniteMDP, h: Floats, lambda_: float, policy: Pol
     guided = reshaped(mdp, h, lambda_)
     values = optimal(guided).values
     gaps = bellman(guided, values) - values[:, None]
-    return -expectation(mdp, evaluate(FiniteMDP(mdp.transitions, gaps, mdp.gamma, mdp.initial), policy))
+    return -expectation(mdp, evaluate(replace(mdp, rewards=gaps), policy))
 
 
 def has_value_bounds(mdp: FiniteMDP, h: Floats) -> bool:
@@ -489,4 +457,4 @@ def _future_sums(mdp: FiniteMDP, policy: Policy, g: Floats, eta: float) -> Float
     """E_{ρ^π(s)}[Σ_{t≥1} η^{t−1}·g(s_t)] for each state s, shape (S,): the value of π where a step pays E[g(s')]."""
     if not 0.0 <= eta < 1.0:
         raise ValueError(f"eta must lie in [0, 1), where the sum exists whatever g is, got {eta!r}")
-    return evaluate(FiniteMDP(mdp.transitions, mdp.expect(g), eta, mdp.initial), policy)
+    return evaluate(replace(mdp, rewards=mdp.expect(g), gamma=eta), policy)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hurl.data import DatasetError, discounted_returns
-from hurl.data.returns import drop_time_limits
+from hurl.data.returns import usable_episodes
 from tests.data.examples import random_episodes
 
 
@@ -57,9 +57,9 @@ def test_bootstrapping_with_the_value_makes_a_cut_episode_whole():
 
 
 def test_drop_keeps_what_ended_by_itself():
-    assert list(drop_time_limits(random_episodes()).lengths) == [4, 3]
+    assert list(usable_episodes(random_episodes(), 0.9, "drop").lengths) == [4, 3]
 
 
 def test_drop_of_everything_is_refused():
     with pytest.raises(DatasetError, match=r"all 2 episodes .* ended at a time limit.*cut, bootstrap"):
-        drop_time_limits(random_episodes([2, 3], [False, False]))
+        usable_episodes(random_episodes([2, 3], [False, False]), 0.9, "drop")
