@@ -231,6 +231,7 @@ def test_a_checkpoint_holds_all_that_is_learnt_and_the_replay_buffer(tmp_path):
     assert replay["lengths"].sum() == 60
     again = folder.checkpoints / "000002"
     with closing(build_trainer(config, folder)) as trainer:
+        trainer.iterate()  # what the run did, and once more
         trainer.iterate()
         trainer.save(2)
         other = read_weights(again)

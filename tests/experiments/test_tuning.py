@@ -264,7 +264,7 @@ def test_the_grids_of_the_paper_fit_its_presets():
     ("grid", "message"),
     [
         ({"gama": [0.9]}, r"unknown key 'gama'; did you mean 'gamma'"),
-        ({"gamma": [0.9, 1.5]}, r"gamma: input should be less than 1, got 1.5"),
+        ({"gamma": [0.9, 1.5]}, r"gamma: input should be less than or equal to 1, got 1.5"),
         ({"algorithm.parameters.tao": [0.1]}, r"sb3.SAC has no parameter 'tao'; did you mean 'tau'"),
         ({"seed": [1]}, r"'seed' can't be in a grid"),
     ],

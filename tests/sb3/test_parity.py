@@ -207,8 +207,8 @@ def test_guided_classes_are_pickled_by_what_they_guide():
 
 
 def test_a_subclass_without_gamma_can_be_guided(walk):
-    model = hurl.guided(WithoutGamma)("MlpPolicy", walk(), guidance=guide(gamma=0.8), **OFF_POLICY).learn(30)
-    assert model.guidance.steps == 30
+    model = hurl.guided(WithoutGamma)("MlpPolicy", walk(), guidance=guide(gamma=0.8), **OFF_POLICY).learn(36)
+    assert model.guidance.steps == 36
     with pytest.raises(ValueError, match=r"gamma is 0.8 for the algorithm and 0.9 for its guidance"):
         hurl.guided(WithoutGamma)("MlpPolicy", walk(), guidance=guide(), **OFF_POLICY)
 
