@@ -222,6 +222,8 @@ class RunConfig(Strict):
             raise ValueError(
                 "a warm_start without a dataset and a heuristic to be fitted need `data`: say how to make it"
             )
+        if self.gamma == 1 and self.heuristic_to_fit is not None:
+            raise ValueError("a heuristic can't be fitted to undiscounted returns: lower gamma from 1, or name one")
         if self.steps_per_iteration % self.environment.n_envs:
             raise ValueError(
                 f"steps_per_iteration={self.steps_per_iteration} must be a multiple of "

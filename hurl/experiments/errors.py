@@ -1,6 +1,6 @@
 """What is wrong with what a user wrote, or with what a run did."""
 
-__all__ = ["ConfigurationError", "RunFolderError"]
+__all__ = ["ConfigurationError", "RunFolderError", "TrainingFailedError"]
 
 
 class ConfigurationError(ValueError):
@@ -9,3 +9,7 @@ class ConfigurationError(ValueError):
 
 class RunFolderError(ValueError):
     """A run folder that can't be used, with what to do about it."""
+
+
+class TrainingFailedError(RuntimeError):
+    """The algorithm broke down, as it does where its weights diverge."""

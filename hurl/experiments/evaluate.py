@@ -69,7 +69,7 @@ def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True)
 
 
 def _frames(model: PolicyPredictor, env: VecEnv, deterministic: bool) -> list[Any]:
-    observations, done = env.reset(), np.array([False])
+    observations, state, start, done = env.reset(), None, np.array([True]), np.array([False])
     frames: list[Any] = []
     while not done[0]:
         try:
@@ -80,8 +80,9 @@ def _frames(model: PolicyPredictor, env: VecEnv, deterministic: bool) -> list[An
                 f"this machine can't render the environment ({reason}); MuJoCo's need OpenGL, "
                 "such as OSMesa with MUJOCO_GL=osmesa"
             ) from error
-        actions, _ = model.predict(observations, deterministic=deterministic)  # type: ignore[arg-type]
+        actions, state = model.predict(observations, state, start, deterministic)  # type: ignore[arg-type]
         observations, _, done, _ = env.step(actions)
+        start = done
     return frames
 
 

@@ -34,12 +34,16 @@ class Demand:
 class Library:
     """Where algorithms come from.
 
+    :param name: what users write before the dot
     :param package: that they are imported from
+    :param activations: the module that has their activation functions
     :param trainers_module: the module that runs them, see `hurl.experiments.trainers.base.Trainers`
     :param grid: the paper's grid for tuning them
     """
 
+    name: str
     package: str
+    activations: str = "torch.nn"
     trainers_module: str = "sb3"
     grid: str = "mujoco"
 
@@ -64,10 +68,13 @@ class RLlib(Library):
 
 
 LIBRARIES = {
-    "sb3": Library("stable_baselines3"),
-    "contrib": Library("sb3_contrib"),
-    "sbx": Library("sbx"),
-    "rllib": RLlib("ray.rllib", trainers_module="rllib", grid="procgen"),
+    library.name: library
+    for library in (
+        Library("sb3", "stable_baselines3"),
+        Library("contrib", "sb3_contrib"),
+        Library("sbx", "sbx", activations="flax.linen"),
+        RLlib("rllib", "ray.rllib", trainers_module="rllib", grid="procgen"),
+    )
 }
 
 

@@ -96,7 +96,7 @@ class Scale(Strict):
 
     def apply(self, config: RunConfig, steps: int | None = None, settings: Sequence[str] = ()) -> RunConfig:
         """Return a configuration of this scale."""
-        reduction = self.reductions.get(config.algorithm.name.partition(".")[0], Reduction())
+        reduction = self.reductions.get(config.algorithm.library.name, Reduction())
         return reduction.apply(config, steps, settings)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -18,17 +18,13 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths
 from hurl.experiments.config import RunConfig
-from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.errors import ConfigurationError, TrainingFailedError
 from hurl.experiments.folder import RunFolder, RunFolderError
 from hurl.experiments.metrics import Row
 from hurl.experiments.trainers.base import EVALUATION, Trainer, build_environment, derive_seed, guidance_columns
 from hurl.guidance import HeuristicError
 
-__all__ = ["Evaluation", "TrainingFailedError", "evaluate", "train"]
-
-
-class TrainingFailedError(RuntimeError):
-    """The algorithm broke down, as it does where its weights diverge."""
+__all__ = ["Evaluation", "evaluate", "train"]
 
 
 def train(
@@ -58,17 +54,25 @@ def train(
         if iteration is None or iteration < config.iterations:
             evaluation_seed = derive_seed(config, EVALUATION, 0)
             with (
-                closing(config.algorithm.library.trainers.build_trainer(config, folder)) as trainer,
+                closing(_build_trainer(config, folder, checkpoints[-1] if checkpoints else None)) as trainer,
                 closing(build_environment(config, config.evaluation_episodes, evaluation_seed)) as env,
             ):
-                if checkpoints:
-                    trainer.load(checkpoints[-1])
                 _Run(config, folder, trainer, env, rows, report).go_on(report_cloning, report_resuming)
         else:
             for row in rows:
                 report(row)
         shutil.rmtree(folder.replay, ignore_errors=True)
     return rows
+
+
+def _build_trainer(config: RunConfig, folder: RunFolder, checkpoint: Path | None) -> Trainer:
+    """Build the run's trainer; what a library refuses is an error in the configuration."""
+    try:
+        return config.algorithm.library.trainers.build_trainer(config, folder, checkpoint)
+    except (TypeError, AssertionError) as error:
+        raise ConfigurationError(
+            f"{config.algorithm.name} on {config.environment.id} can't be built: {error}"
+        ) from error
 
 
 @dataclass
@@ -95,26 +99,21 @@ class _Run:
             self._record(0, self._clone(report_cloning))
         first = self.rows[-1].iteration + 1 if self.rows else 1
         for iteration in range(first, self.config.iterations + 1):
-            self._record(iteration, self._iterate(iteration))
+            with _failing_after(iteration - 1):
+                columns = self.trainer.iterate()
+            self._record(iteration, columns)
 
     def _clone(self, report: Callable[[int, float], None]) -> dict[str, float]:
         seconds = self.trainer.clone(report)
         nothing = {"steps": 0, "training_return": np.nan, "seconds_collecting": 0.0}
         return nothing | {"seconds_training": seconds} | guidance_columns(None, self.config.gamma)
 
-    def _iterate(self, iteration: int) -> dict[str, float]:
-        try:
-            return self.trainer.iterate()
-        except (HeuristicError, CheckpointError):
-            raise
-        except (ValueError, RuntimeError) as error:
-            raise TrainingFailedError(f"training failed after iteration {iteration - 1}: {error}") from error
-
     def _record(self, iteration: int, columns: dict[str, Any]) -> None:
         """Evaluate π_n, write its row, and save a checkpoint where one is due."""
         began = perf_counter()
         self.evaluation_env.seed(derive_seed(self.config, EVALUATION, iteration))
-        evaluation = evaluate(self.trainer.policy, self.evaluation_env, self.config.evaluation_episodes)
+        with _failing_after(iteration):
+            evaluation = evaluate(self.trainer.policy, self.evaluation_env, self.config.evaluation_episodes)
         columns |= evaluation.summary() | {"seconds_evaluating": perf_counter() - began}
         row = Row(iteration=iteration, **columns)
         self.rows.append(row)
@@ -123,6 +122,17 @@ class _Run:
         if iteration % self.config.checkpoint_every == 0 or iteration == self.config.iterations:
             self.trainer.save(iteration)
         self.report(row)
+
+
+@contextmanager
+def _failing_after(iteration: int) -> Iterator[None]:
+    """Tell what an algorithm raises, when it has gone so far, as a failure of the run."""
+    try:
+        yield
+    except (HeuristicError, CheckpointError):
+        raise
+    except ValueError as error:  # of distributions whose parameters are not finite any more
+        raise TrainingFailedError(f"training failed after iteration {iteration}: {error}") from error
 
 
 def _read_rows(config: RunConfig, folder: RunFolder, iteration: int) -> list[Row]:

@@ -15,11 +15,11 @@ from ray.rllib.utils import force_list
 from hurl.guidance import Guidance
 from hurl.rllib.learner import GUIDANCE_KEY, guided_learner, observe_samples
 
-__all__ = ["ALGORITHMS", "GuidedAlgorithm", "guided", "replays"]
+__all__ = ["ALGORITHMS", "GuidableAlgorithm", "guided", "replays"]
 
 
 @dataclass(frozen=True)
-class GuidedAlgorithm:
+class GuidableAlgorithm:
     """An algorithm of RLlib that can be guided.
 
     :param config: the class of its configuration
@@ -31,9 +31,9 @@ class GuidedAlgorithm:
 
 
 ALGORITHMS = {
-    "PPO": GuidedAlgorithm(PPOConfig, replays=False),
-    "SAC": GuidedAlgorithm(SACConfig, replays=True),
-    "DQN": GuidedAlgorithm(DQNConfig, replays=True),
+    "PPO": GuidableAlgorithm(PPOConfig, replays=False),
+    "SAC": GuidableAlgorithm(SACConfig, replays=True),
+    "DQN": GuidableAlgorithm(DQNConfig, replays=True),
 }
 
 

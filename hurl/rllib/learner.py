@@ -68,17 +68,22 @@ class GuidedLearner(Learner):  # type: ignore[misc]
         for name, value in (("lambda", self.guidance.lambda_), ("discount", self.guidance.discount)):
             self.metrics.log_value((DEFAULT_MODULE_ID, f"guidance_{name}"), value, reduce="mean", window=1)
         if not self.replays:
-            log_heuristic(self.metrics, self.guidance.statistics, DEFAULT_MODULE_ID)
+            log_heuristic(self.metrics, self.guidance.statistics, DEFAULT_MODULE_ID, window=1)
 
 
-def log_heuristic(metrics: MetricsLogger, statistics: HeuristicStatistics, *prefix: str) -> None:
-    """Log h of what has arrived."""
+def log_heuristic(
+    metrics: MetricsLogger, statistics: HeuristicStatistics, *prefix: str, window: int | None = None
+) -> None:
+    """Log h of what has arrived.
+
+    :param window: 1 where the newest statistics hold those before them, None where they add to them
+    """
     for name, value, reduction in (
         ("h_mean", statistics.mean, "mean"),
         ("h_min", statistics.minimum, "min"),
         ("h_max", statistics.maximum, "max"),
     ):
-        metrics.log_value((*prefix, f"guidance_{name}"), value, reduce=reduction)
+        metrics.log_value((*prefix, f"guidance_{name}"), value, reduce=reduction, window=window)
 
 
 def observe_samples(*, env_runner: Any, metrics_logger: MetricsLogger, samples: list[Any], **_: Any) -> None:

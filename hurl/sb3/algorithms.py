@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.guidance import Guidance
 from hurl.sb3.replay import GuidedReplayBuffer, guide_replay_buffer
-from hurl.sb3.rollout import guide_rollout_buffer, observed
+from hurl.sb3.rollout import guided_rollout
 
 __all__ = ["GuidedAlgorithm", "guided"]
 
@@ -134,6 +134,9 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
     @gamma.setter
     def gamma(self, gamma: float) -> None:
         self._set_gamma(gamma)
+        buffer_options = self.__dict__.get("replay_buffer_kwargs") or {}
+        if "gamma" in buffer_options:  # where Stable-Baselines3 has put it for n-step returns
+            buffer_options["gamma"] = gamma
         buffer = self.__dict__.get("replay_buffer")
         if isinstance(buffer, GuidedReplayBuffer):
             buffer.compute_terms()
@@ -179,8 +182,7 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
         """Collect a rollout with the rewards and the discount of the iteration that it completes."""
         assert self.guidance is not None
         self.guidance.advance(0, ahead=rollout_buffer.buffer_size * env.num_envs)
-        with observed(env, self.guidance, self._vec_normalize_env, self._last_obs) as (watched, arrivals):
-            guide_rollout_buffer(rollout_buffer, arrivals)
+        with guided_rollout(env, self.guidance, self._vec_normalize_env, self._last_obs, rollout_buffer) as watched:
             return super().collect_rollouts(watched, callback, rollout_buffer, *args, **kwargs)
 
 

@@ -1,6 +1,6 @@
 """What lies inside models of Stable-Baselines3, sb3-contrib (torch) and SBX (JAX), of which each library has its own.
 
-All that reaches behind their public face is here: weights and optimiser states, actors and critics, random keys, and
+What runs and checkpoints need from behind their public face is here: weights and optimiser states, random keys, and
 the two halves of `learn`. Of what there is, torch's models have modules and SBX's have training states.
 """
 

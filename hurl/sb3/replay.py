@@ -46,7 +46,7 @@ class ReshapedRewards(NDArrayOperatorsMixin):
         return self.guidance.reshape(self.raw[index], self.terms[index])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.asarray(self[:], dtype=dtype)
+        return np.array(self[:], dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         arrays = [np.asarray(value) if isinstance(value, ReshapedRewards) else value for value in inputs]

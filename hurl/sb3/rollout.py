@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
 from hurl.guidance import Guidance, Observations
 
-__all__ = ["Arrivals", "GuidedRolloutBuffer", "guide_rollout_buffer", "observed"]
+__all__ = ["Arrivals", "GuidedRolloutBuffer", "guided_rollout"]
 
 
 class Arrivals(VecEnvWrapper):
@@ -93,23 +93,26 @@ class Arrivals(VecEnvWrapper):
 
 
 @contextmanager
-def observed(
-    env: VecEnv, guidance: Guidance, normalization: VecNormalize | None, shown: Any
-) -> Iterator[tuple[VecEnv, Arrivals]]:
-    """Let a guidance observe environments for a while; yield them, and what arrives.
+def guided_rollout(
+    env: VecEnv, guidance: Guidance, normalization: VecNormalize | None, shown: Any, buffer: RolloutBuffer
+) -> Iterator[VecEnv]:
+    """Guide a rollout: yield environments that a guidance observes; what arrives is reshaped as the buffer stores it.
 
     :param normalization: the `VecNormalize` among the wrappers of `env`, if any
     :param shown: the observations that `env` shows at present
+    :param buffer: guided for a while, in place, and after it the plain one again
     """
     if normalization is None:
         arrivals = Arrivals(env, guidance, None, shown, lambda observations: observations)
-        yield arrivals, arrivals
+        with _guided_buffer(buffer, arrivals):
+            yield arrivals
         return
     beneath = normalization.venv
     arrivals = Arrivals(beneath, guidance, normalization, normalization.get_original_obs(), _transposing(env))
     normalization.venv = arrivals
     try:
-        yield env, arrivals
+        with _guided_buffer(buffer, arrivals):
+            yield env
     finally:
         normalization.venv = beneath
 
@@ -138,12 +141,16 @@ class GuidedRolloutBuffer(RolloutBuffer):
         super().add(obs, action, self.arrivals.reshape(reward), *args, **kwargs)
 
 
-def guide_rollout_buffer(buffer: RolloutBuffer, arrivals: Arrivals) -> None:
-    """Turn a rollout buffer into a guided one, in place."""
-    if not isinstance(buffer, GuidedRolloutBuffer):
-        buffer.__class__ = _guided(type(buffer))
-    assert isinstance(buffer, GuidedRolloutBuffer)
-    buffer.arrivals = arrivals
+@contextmanager
+def _guided_buffer(buffer: Any, arrivals: Arrivals) -> Iterator[None]:
+    plain: type[RolloutBuffer] = type(buffer)
+    buffer.__class__, buffer.arrivals = _guided(plain), arrivals
+    try:
+        yield
+    finally:
+        buffer.__class__ = plain
+        buffer.gamma = arrivals.guidance.discount  # which its advantages are discounted with
+        del buffer.arrivals
 
 
 @cache

@@ -106,6 +106,19 @@ class InterruptionError(Exception):
     """Stands for whatever ends a process."""
 
 
+class Note:
+    """A heuristic that a test puts its own function into."""
+
+    function = None
+
+    def __new__(cls, observations):
+        return cls.function(observations)
+
+
+def entropy_coefficient(learner):
+    return float(learner.entropy_coeff_schedulers_per_module["default_policy"].get_current_value())
+
+
 def stop_after(iteration):
     def report(row):
         if row.iteration == iteration:
@@ -196,6 +209,34 @@ def test_lambda_is_that_of_the_iteration_whether_or_not_sampling_goes_beyond_it(
     assert (rows[-1].steps > 5 * steps) is longer
     assert all(row.return_mean == row.episode_length for row in rows)  # of episodes that go on into the next batch too
     assert [row.lambda_ for row in rows] == pytest.approx([0.5, 0.625, 0.75, 0.875, 1.0])
+
+
+def test_h_of_an_iteration_with_several_train_batches_is_that_of_all_its_steps(tmp_path):
+    """CartPole's first episodes hardly differ, so that only the number of batches does."""
+    values = with_parameters(PPO, train_batch_size_per_learner=50, minibatch_size=50, lr=0.0)
+    values["algorithm"]["parameters"] |= {"num_epochs": 1}
+    seen = []
+
+    def note(observations):
+        seen.extend(observations[:, 0].tolist())
+        return observations[:, 0]
+
+    Note.function = note
+    values |= {"guidance": GUIDANCE | {"heuristic": "tests.experiments.test_rllib_run:Note"}}
+    (row,) = train(configured(values, iterations=1), tmp_path / "run")
+    assert len(seen) == 200
+    assert (row.h_mean, row.h_min, row.h_max) == pytest.approx((np.mean(seen), np.min(seen), np.max(seen)))
+
+
+def test_a_schedule_goes_on_where_the_algorithm_is_built_anew(tmp_path):
+    values = with_parameters(PPO, entropy_coeff=[[0, 1.0], [400, 0.0]])
+    config, folder = configured(values, iterations=3, checkpoint_every=1), RunFolder(tmp_path / "run")
+    with folder.open(config), closing(build_trainer(config, folder)) as trainer:
+        for iteration in (1, 2):
+            trainer.iterate()
+            trainer.save(iteration)
+            (result,) = trainer.algorithm.learner_group.foreach_learner(entropy_coefficient)
+            assert result.get() == pytest.approx(1 - iteration / 2)
 
 
 def test_episodes_longer_than_a_batch_count_whole(tmp_path):

@@ -7,9 +7,10 @@ import torch
 
 from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths
 from hurl.experiments.config import ConfigurationError, RunConfig
+from hurl.experiments.errors import TrainingFailedError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder, RunFolderError
-from hurl.experiments.run import TrainingFailedError, train
+from hurl.experiments.run import train
 from tests.experiments.conftest import SAC, repeating
 
 CARTPOLE = {"environment": {"id": "CartPole-v1", "n_envs": 2}}
@@ -197,6 +198,13 @@ def test_diverged_weights_are_a_failure_of_the_run(small, tmp_path):
     small["algorithm"]["parameters"]["learning_rate"] = 1e30
     with pytest.raises(TrainingFailedError, match="training failed after iteration"):
         train(RunConfig.model_validate(small | {"updates_per_iteration": 200}), tmp_path)
+
+
+def test_weights_that_diverge_in_the_last_update_are_a_failure_of_the_run(small, tmp_path):
+    """Nothing but the evaluation acts with what the only update leaves."""
+    small["algorithm"]["parameters"]["learning_rate"] = 1e30
+    with pytest.raises(TrainingFailedError, match="training failed after iteration 1"):
+        train(RunConfig.model_validate(small | {"updates_per_iteration": 1, "iterations": 1}), tmp_path)
 
 
 def test_evaluation_needs_no_heuristic_and_heeds_its_seed(small, tmp_path):

@@ -1,14 +1,16 @@
 """What users of Stable-Baselines3 do with its algorithms, done with guided ones: facts of the libraries' own suites."""
 
 import pickle
+from copy import deepcopy
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import stable_baselines3 as sb3
 from gymnasium import spaces
-from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecFrameStack, VecMonitor, VecNormalize
 
 import hurl
@@ -162,6 +164,19 @@ def test_a_buffer_of_ones_own_samples_with_its_own_arguments(walk):
     assert model.replay_buffer.sample(4, beta=0.9).discounts.numpy() == pytest.approx(0.6 * GAMMA)
 
 
+def test_a_copy_of_the_rewards_is_a_copy(walk):
+    rewards = guided_sac(walk(), guide(1.0)).learn(30).replay_buffer.rewards
+    np.array(rewards)[:] = 77
+    assert not (rewards.raw == 77).any()
+
+
+def test_a_rollout_buffer_is_the_plain_one_after_its_rollout(walk):
+    model = guided_ppo(walk()).learn(N_STEPS)
+    copied = pickle.loads(pickle.dumps(model.rollout_buffer))
+    assert (type(copied), copied.gamma) == (RolloutBuffer, 0.6 * GAMMA)
+    np.testing.assert_array_equal(deepcopy(model.rollout_buffer).rewards, model.rollout_buffer.rewards)
+
+
 # γ -------------------------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +192,13 @@ def test_gamma_that_is_set_anew_is_that_of_the_guidance(walk):
     assert (model.gamma, model.guidance.gamma) == (0.3, 0.5)
     model.learn(N_STEPS)
     assert model.rollout_buffer.gamma == 0.3
+
+
+def test_a_model_with_n_step_returns_and_another_gamma_can_be_loaded(walk, tmp_path):
+    model = guided_sac(walk(), n_steps=3).learn(30)
+    model.gamma = 0.5
+    model.save(tmp_path / "model")
+    assert type(model).load(tmp_path / "model", env=walk()).guidance.gamma == 0.5
 
 
 def test_gamma_of_the_buffer_must_be_that_of_the_guidance(walk):
@@ -214,9 +236,15 @@ def test_a_subclass_without_gamma_can_be_guided(walk):
 
 
 def test_on_policy_logs_are_dumped_by_iteration(walk):
-    model = guided_ppo(walk()).learn(N_STEPS)
-    model.dump_logs(iteration=1)
-    assert model.num_timesteps == N_STEPS
+    class Keep(KVWriter):
+        def write(self, key_values, key_excluded, step=0):
+            self.written = dict(key_values)
+
+    model, keep = guided_ppo(walk()), Keep()
+    model.set_logger(Logger(None, [keep]))
+    model.learn(N_STEPS)
+    model.dump_logs(iteration=7)
+    assert (keep.written["time/iterations"], keep.written["guidance/lambda"]) == (7, 0.6)
 
 
 @pytest.mark.parametrize("make", [guided_sac, guided_ppo])

@@ -66,10 +66,6 @@ class Trainer(Protocol):
         """Write a checkpoint, and be from here on what a run is that goes on from it: episodes begin anew."""
         ...
 
-    def load(self, checkpoint: Path) -> None:
-        """Go on from a checkpoint."""
-        ...
-
     def close(self) -> None:
         """Let go of environments and processes."""
         ...
@@ -95,8 +91,8 @@ class CheckpointPolicy(PolicyPredictor, Protocol):
 class Trainers(Protocol):
     """A module that runs the algorithms of a library."""
 
-    def build_trainer(self, config: RunConfig, folder: RunFolder) -> Trainer:
-        """Build what a configuration names, with fresh weights; what can't be is an error in the configuration."""
+    def build_trainer(self, config: RunConfig, folder: RunFolder, checkpoint: Path | None) -> Trainer:
+        """Build what a configuration names, with fresh weights, or to go on from a checkpoint."""
         ...
 
     def build_policy(self, config: RunConfig, env: VecEnv) -> CheckpointPolicy:

@@ -53,7 +53,7 @@ from hurl.experiments.checkpoint import (
     write_replay,
 )
 from hurl.experiments.config import RunConfig
-from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.errors import ConfigurationError, TrainingFailedError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row
 from hurl.experiments.trainers.base import TRAINING, build_environment, build_guidance, derive_seed, guidance_columns
@@ -69,15 +69,17 @@ NEWEST_EPISODES = 100
 ADAPTED = ("curr_kl_coeffs_per_module", "curr_log_alpha", "last_update_ts_by_mid")
 
 
-def build_trainer(config: RunConfig, folder: RunFolder) -> RLlibTrainer:
-    """Build the run's algorithm; what it refuses is an error in the configuration."""
-    return RLlibTrainer(config, folder)
+def build_trainer(config: RunConfig, folder: RunFolder, checkpoint: Path | None = None) -> RLlibTrainer:
+    """Build the run's algorithm, with what a checkpoint holds where there is one."""
+    return RLlibTrainer(config, folder, checkpoint)
 
 
 class RLlibTrainer:
     """An algorithm of a run, see `Trainer`."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder) -> None:
+    algorithm: Algorithm
+
+    def __init__(self, config: RunConfig, folder: RunFolder, checkpoint: Path | None) -> None:
         torch.set_num_threads(config.threads)
         self.config, self.folder = config, folder
         self.iteration = self.steps = 0
@@ -87,17 +89,20 @@ class RLlibTrainer:
             with refusals(config):
                 self._policy = RLlibPolicy(config, env)
         self.events = SummaryWriter(str(folder.tensorboard))
-        self.stack = ExitStack()
+        self.stack, self.running = ExitStack(), ExitStack()
         self.stack.callback(self.events.close)
         try:
             self.stack.enter_context(_ray_on_this_machine(config))
-            self.algorithm = self._build()
+            if checkpoint is None:
+                self.algorithm = self._build()
+            else:
+                self.load(checkpoint)
         except BaseException:
             self.stack.close()
             raise
 
     def _build(self) -> Algorithm:
-        """Build the algorithm for what follows the present iteration."""
+        """Build the algorithm for what follows the present iteration, until `running` is closed."""
         with refusals(self.config):
             rllib_config = configure(self.config)
             if self.guidance is not None:
@@ -112,6 +117,8 @@ class RLlibTrainer:
             buffer.rng = np.random.default_rng(seed)
         # RLlib smooths its timers; logged as a sum before, this one is the time of all sampling in an iteration
         algorithm.metrics.log_value((TIMERS, ENV_RUNNER_SAMPLING_TIMER), 0.0, reduce="sum")
+        self.running = self.stack.enter_context(ExitStack())
+        self.running.callback(algorithm.stop)
         return algorithm
 
     @property
@@ -130,7 +137,10 @@ class RLlibTrainer:
         if self.guidance is not None:
             self.algorithm.learner_group.foreach_learner(_begin_iteration, iteration=self.iteration + 1)
         began = perf_counter()
-        results = self.algorithm.train()
+        try:
+            results = self.algorithm.train()
+        except RuntimeError as error:
+            raise TrainingFailedError(f"training failed after iteration {self.iteration}: {error}") from error
         seconds = perf_counter() - began
         sampled = results[ENV_RUNNER_RESULTS]
         self.iteration += 1
@@ -187,17 +197,17 @@ class RLlibTrainer:
         state, stored = read_state(checkpoint), read_weights(checkpoint)
         self.iteration, self.steps = state["iteration"], state["counters"]["steps"]
         self.returns = deque(state["returns"], maxlen=NEWEST_EPISODES)
-        self.algorithm.stop()
+        self.running.close()
         self.algorithm = self._build()
         restore(checkpoint, lambda: _set_learner_state(self.algorithm, stored))
         if state["replay"] is not None:
             _load_replay(self.folder, self.algorithm, state["replay"])
         _count_steps(self.algorithm, self.steps)
+        self.algorithm.learner_group.foreach_learner(_move_schedules, steps=self.steps)
         set_random_seed(derive_seed(self.config, TRAINING, self.iteration))
 
     def close(self) -> None:
         """End the algorithm, and Ray where it was started for the run."""
-        self.algorithm.stop()
         self.stack.close()
 
 
@@ -257,6 +267,13 @@ def _set_adapted(learner: Learner, adapted: dict[str, float]) -> None:
             by_module[DEFAULT_MODULE_ID].data.fill_(value)  # in place: an optimiser may hold it
         else:
             by_module[DEFAULT_MODULE_ID] = int(value)
+
+
+def _move_schedules(learner: Learner, steps: int) -> None:
+    """Move what follows the steps sampled so far, and RLlib moves after an update only: PPO's entropy coefficient."""
+    schedulers = getattr(learner, "entropy_coeff_schedulers_per_module", None)
+    if schedulers is not None:
+        schedulers[DEFAULT_MODULE_ID].update(timestep=steps)
 
 
 def _map_arrays(values: Any, function: Callable[[Any], Any]) -> Any:

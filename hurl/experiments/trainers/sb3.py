@@ -71,14 +71,12 @@ NOT_RESUMABLE = ("replay_buffer_class", "rollout_buffer_class", "optimize_memory
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 
 
-def build_trainer(config: RunConfig, folder: RunFolder) -> SB3Trainer:
-    """Build the run's model; what it refuses is an error in the configuration."""
-    try:
-        return SB3Trainer(config, folder)
-    except (TypeError, AssertionError) as error:
-        raise ConfigurationError(
-            f"{config.algorithm.name} on {config.environment.id} can't be built: {error}"
-        ) from error
+def build_trainer(config: RunConfig, folder: RunFolder, checkpoint: Path | None = None) -> SB3Trainer:
+    """Build the run's model, with the weights and counters of a checkpoint where there is one."""
+    trainer = SB3Trainer(config, folder)
+    if checkpoint is not None:
+        trainer.load(checkpoint)
+    return trainer
 
 
 class SB3Trainer:
@@ -336,12 +334,9 @@ def resolve_policy_kwargs(policy_kwargs: dict[str, Any], algorithm: str) -> dict
         return policy_kwargs
     if name not in ACTIVATIONS:
         raise ConfigurationError(f"activation_fn {name!r} must be one of {', '.join(ACTIVATIONS)}")
-    if algorithm.startswith("sbx."):
-        function = getattr(import_module("flax.linen"), name)
-    else:
-        classes = {key.lower(): value for key, value in vars(import_module("torch.nn")).items()}
-        function = classes[name]
-    return policy_kwargs | {"activation_fn": function}
+    functions = vars(import_module(find_library(algorithm).activations))
+    known = {key.lower(): function for key, function in functions.items() if callable(function)}
+    return policy_kwargs | {"activation_fn": known[name]}
 
 
 # Counters and random states ------------------------------------------------------------------------------------------

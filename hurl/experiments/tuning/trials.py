@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import optuna
 
+from hurl.experiments.errors import TrainingFailedError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row, auc
 from hurl.experiments.tuning.grid import TuningError
@@ -38,7 +39,7 @@ def run_trial(study: Study, number: int, report: Callable[[Row], None] = lambda 
 
 def _finish(study: Study, trial: optuna.Trial, report: Callable[[Row], None]) -> None:
     """Train to the end, and tell Optuna how it ended."""
-    from hurl.experiments.run import TrainingFailedError, train
+    from hurl.experiments.run import train
 
     config = study.config_of(trial.number)
     known = study.trials[trial.number].intermediate_values  # of an earlier part of the run
