@@ -44,8 +44,8 @@ def guided(config: AlgorithmConfig, guidance: Guidance) -> AlgorithmConfig:
         algorithm = hurl.rllib.guided(config, guidance).build_algo()
 
     `train`, `save_to_path`, `from_checkpoint`, Tune and the rest work as ever; λ advances with the environment steps
-    sampled, and is in the results with γ̃ and h, under `learners/default_policy/guidance_…`. With λ = 1 it is the
-    algorithm itself.
+    sampled, and is in the results with γ̃ and h, under `learners/default_policy/guidance_…` (h of algorithms that replay
+    under `env_runners/guidance_h_…`). With λ = 1 it is the algorithm itself.
 
     :param config: for one agent, on RLlib's new API stack; it is copied, not changed
     """
