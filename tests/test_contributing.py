@@ -138,9 +138,3 @@ def test_a_name_is_taken_once():
     anew = type("ConstantSchedule", (), {"__module__": "hurl.schedules"})
     registry.register("constant")(anew)
     assert dict(registry) == {"constant": anew}, "a class that is defined anew, as in a notebook, takes its own place"
-
-
-def test_importing_hurl_stays_light():
-    heavy = {"torch", "jax", "ray", "d3rlpy", "gymnasium", "pydantic", "importlib.metadata"}
-    program = f"import sys, hurl; print(sorted({heavy} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "[]"

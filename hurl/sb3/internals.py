@@ -1,7 +1,7 @@
 """What lies inside models of Stable-Baselines3, sb3-contrib (torch) and SBX (JAX), of which each library has its own.
 
-All that reaches behind their public face is here: weights and optimiser states, actors and critics, random keys, and
-the two halves of `learn`. Of what there is, torch's models have modules and SBX's have training states.
+All that training reaches for behind their public face is here: weights and optimiser states, actors and critics,
+random keys, and the two halves of `learn`. Of what there is, torch's models have modules and SBX's training states.
 """
 
 from __future__ import annotations
