@@ -14,7 +14,8 @@ import yaml
 
 import hurl
 from hurl.experiments.campaign import plan_campaign
-from hurl.experiments.config import ConfigurationError, load_config
+from hurl.experiments.config import load_config
+from hurl.experiments.errors import ConfigurationError
 from hurl.names import Registry
 from hurl.schedules import ConstantSchedule
 from tests.experiments.conftest import SMALL

@@ -10,7 +10,8 @@ from typer.core import TyperArgument, TyperCommand
 
 from hurl.cli.app import app, console, make_table, say
 from hurl.cli.progress import Bars
-from hurl.experiments.config import ConfigurationError, apply_settings
+from hurl.experiments.config import apply_settings
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.process import prepare_process
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ from hurl.schedules import Schedule
 
 __all__ = [
     "AlgorithmConfig",
-    "ConfigurationError",
     "DataConfig",
     "EnvironmentConfig",
     "FitConfig",

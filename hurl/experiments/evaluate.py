@@ -13,7 +13,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.experiments.checkpoint import checkpoint_paths
 from hurl.experiments.config import RunConfig
-from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.errors import RunFolderError
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import Evaluation, evaluate
 from hurl.experiments.trainers.base import CheckpointPolicy, build_environment
 from hurl.names import install_extra

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hurl.data import load_episodes
-from hurl.experiments.config import ConfigurationError
+from hurl.experiments.errors import ConfigurationError
 from hurl.heuristics.base import KINDS, FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
 from hurl.names import nearest, nearest_or_all

@@ -14,7 +14,7 @@ from hurl.experiments.errors import RunFolderError
 from hurl.experiments.metrics import Row, read_rows, write_rows
 from hurl.files import lock_file, package_versions, write_whole
 
-__all__ = ["RunFolder", "RunFolderError"]
+__all__ = ["RunFolder"]
 
 
 class RunFolder:

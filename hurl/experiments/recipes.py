@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import ConfigurationError, DataConfig, RunConfig, load_config, preset_names
+from hurl.experiments.config import DataConfig, RunConfig, load_config, preset_names
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.names import nearest_or_all
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hurl.experiments.config import ConfigurationError, RunConfig
+from hurl.experiments.config import RunConfig
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import COLUMNS, DamagedError, Row, read_rows

@@ -1,6 +1,7 @@
 import pytest
 
-from hurl.experiments.config import ConfigurationError, load_config, preset_names
+from hurl.experiments.config import load_config, preset_names
+from hurl.experiments.errors import ConfigurationError
 from hurl.names import HeuristicFolder, HeuristicFunction
 from hurl.schedules import ConstantSchedule, LinearSchedule, TanhSchedule
 

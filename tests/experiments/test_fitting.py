@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from hurl.experiments.config import ConfigurationError
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.fitting import fit_heuristic, kind_names
 from hurl.heuristics import Engineered, EnsembleLowerBound, MonteCarloHeuristic, VAEFilteredHeuristic, load_heuristic
 from tests.data.examples import random_episodes, write_minari
