@@ -57,7 +57,7 @@ def collect(
         typer.Option(metavar="NAME", help="The paper's data: train SAC, collect from 50 checkpoints; hopper, …"),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="Folder of the recipe's run (runs/recipes/hopper/seed-N, … by default).")
+        Path | None, typer.Option(help="Folder of the recipe's run (in runs/shared/behaviour by default).")
     ] = None,
 ) -> None:
     """Roll policies out into a Minari dataset; the same command carries on where a stopped one left off."""

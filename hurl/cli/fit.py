@@ -10,7 +10,8 @@ from typer.core import TyperArgument, TyperCommand
 
 from hurl.cli.app import app, console, make_table, say
 from hurl.cli.progress import Bars
-from hurl.experiments.config import ConfigurationError, apply_settings
+from hurl.experiments.config import apply_settings
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.process import prepare_process
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def fit(
     ] = None,
     gamma: Annotated[float | None, typer.Option(help="γ, the discount of the run that the heuristic is for.")] = None,
     run: Annotated[
-        Path | None, typer.Option(metavar="RUN|CHECKPOINT", help="For value-function: the agent whose critic is taken.")
+        Path | None, typer.Option(metavar="RUN|CHECKPOINT", help="For value-function and its like: the agent.")
     ] = None,
     root: Annotated[
         Path | None, typer.Option(help="The folder of Minari datasets (the user's own by default).")
@@ -63,7 +64,7 @@ def fit(
     check_folder(out)
     heuristic: StorableHeuristic
     if not hasattr(cls, "fit"):
-        heuristic = _take_value_function(run, [dataset, gamma, root, seed, settings])
+        heuristic = _take_value_function(kind, cls, run, [dataset, gamma, root, seed, settings])
     else:
         if dataset is None or gamma is None or run is not None:
             raise ConfigurationError(
@@ -88,13 +89,13 @@ def fit(
         say(f"Judge it:  hurl diagnose {out} --dataset {dataset}")
 
 
-def _take_value_function(run: Path | None, others: list[object]) -> StorableHeuristic:
+def _take_value_function(kind: str, cls: type[Any], run: Path | None, others: list[object]) -> StorableHeuristic:
     if run is None:
-        raise ConfigurationError("value-function needs an agent: name its run or checkpoint with --run")
+        raise ConfigurationError(f"{kind} needs an agent: name its run or checkpoint with --run")
     if any(other is not None for other in others):
         raise ConfigurationError(
-            "value-function takes all from the agent: leave out --dataset, --gamma, --root, --seed and --set"
+            f"{kind} takes all from the agent: leave out --dataset, --gamma, --root, --seed and --set"
         )
     from hurl.experiments.agents import value_function_of
 
-    return value_function_of(run)
+    return value_function_of(run, cls)

@@ -12,7 +12,8 @@ from rich.table import Table
 from hurl.cli.app import console
 from hurl.experiments.campaign import Campaign, CampaignRun
 from hurl.experiments.config import RunConfig
-from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.errors import RunFolderError
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import LABELS, Row
 from hurl.experiments.tasks import State
 

@@ -19,7 +19,8 @@ from scipy.spatial import cKDTree
 from scipy.stats import spearmanr
 
 from hurl.data import Episodes
-from hurl.data.returns import bootstrap_weights, reverse_discounted_sum
+from hurl.data.returns import bootstrap_weights
+from hurl.discounting import reverse_discounted_sum
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from hurl.experiments.checkpoint import read_state
 from hurl.experiments.evaluate import config_of, find_checkpoint
 from hurl.experiments.trainers.base import build_environment
 from hurl.experiments.trainers.sb3 import build_policy
 from hurl.guidance import HeuristicError
+from hurl.heuristics.base import StorableHeuristic
 from hurl.heuristics.value_function import ValueFunctionHeuristic, check_estimates_original
 
 __all__ = ["value_function_of"]
 
 
-def value_function_of(path: Path) -> ValueFunctionHeuristic:
+def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic) -> StorableHeuristic:
     """Return the value function of a run's agent, see `ValueFunctionHeuristic.from_agent`.
 
     :param path: a checkpoint, or a run's folder, whose newest checkpoint it is
+    :param cls: the heuristic's class, whose `from_agent` is called
     """
     checkpoint = find_checkpoint(path)
     config = config_of(checkpoint)
@@ -31,4 +34,5 @@ def value_function_of(path: Path) -> ValueFunctionHeuristic:
     with closing(build_environment(config, 1, config.seed)) as env:
         policy = build_policy(config, env)
         policy.load(checkpoint)
-        return ValueFunctionHeuristic.from_agent(policy.model)
+        heuristic: StorableHeuristic = cls.from_agent(policy.model)
+        return heuristic

@@ -13,7 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import ConfigurationError, FitConfig, RunConfig, as_overrides, load_config, preset_names
+from hurl.experiments.config import FitConfig, RunConfig, as_overrides, load_config, preset_names
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import Recipe, recipe_of

@@ -28,6 +28,7 @@ from hurl.files import aside, write_whole
 __all__ = [
     "CheckpointError",
     "checkpoint_paths",
+    "is_checkpoint",
     "read_replay",
     "read_state",
     "read_weights",
@@ -46,6 +47,11 @@ class CheckpointError(ValueError):
 def checkpoint_paths(folder: RunFolder) -> list[Path]:
     """Return the checkpoints of a run, oldest first."""
     return sorted(path for path in folder.checkpoints.glob("*") if path.name.isdigit())
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Return whether a folder is a checkpoint."""
+    return (path / STATE).is_file()
 
 
 def write_checkpoint(folder: RunFolder, iteration: int, state: Mapping[str, Any], weights: Any) -> Path:

@@ -25,7 +25,6 @@ from hurl.schedules import Schedule
 
 __all__ = [
     "AlgorithmConfig",
-    "ConfigurationError",
     "DataConfig",
     "EnvironmentConfig",
     "FitConfig",
@@ -126,8 +125,12 @@ def _schedule_parameters(kind: str) -> type[BaseModel]:
     """Return the parameters of a kind of schedule: the arguments that it is made with, see `hurl.schedules.KINDS`."""
     arguments = inspect.signature(_schedule_maker(kind), eval_str=True).parameters
     fields: dict[str, Any] = {
-        name: (argument.annotation, ... if argument.default is argument.empty else argument.default)
+        name: (
+            Any if argument.annotation is argument.empty else argument.annotation,
+            ... if argument.default is argument.empty else argument.default,
+        )
         for name, argument in arguments.items()
+        if argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
     }
     if "iterations" in fields:
         fields["iterations"] = (Annotated[int | None, Field(ge=1)], None)
@@ -216,7 +219,7 @@ class RunConfig(Strict):
         if self.guidance is not None:
             try:
                 self.guidance.schedule.build(max(1, self.iterations))
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise ValueError(f"guidance.schedule: {error}") from None
         if self.data is None and self.needs_data:
             raise ValueError(

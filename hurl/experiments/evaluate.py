@@ -11,9 +11,10 @@ import numpy as np
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.experiments.checkpoint import checkpoint_paths
+from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint
 from hurl.experiments.config import RunConfig
-from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.errors import RunFolderError
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import Evaluation, evaluate
 from hurl.experiments.trainers.base import CheckpointPolicy, build_environment
 from hurl.names import install_extra
@@ -25,7 +26,7 @@ FRAMES_PER_SECOND = 30
 
 def find_checkpoint(path: Path) -> Path:
     """Return the checkpoint that a path names: itself, or the newest of a run's folder."""
-    if (path / "state.json").exists():
+    if is_checkpoint(path):
         return path
     RunFolder(path).read_config()
     checkpoints = checkpoint_paths(RunFolder(path))

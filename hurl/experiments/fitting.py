@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from hurl.data import load_episodes
-from hurl.experiments.config import ConfigurationError
+from hurl.experiments.errors import ConfigurationError
 from hurl.heuristics.base import KINDS, FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
 from hurl.names import nearest, nearest_or_all
 
 __all__ = ["check_fit", "find_kind", "fit_heuristic", "kind_names"]
 
-MAKERS = ("fit", "from_agent")  # class methods that make a heuristic, from data and from an agent
+MAKERS = {"fit": "data", "from_agent": "an agent"}  # class methods that make a heuristic, and what from
 
 
 def fit_heuristic(
@@ -62,14 +62,17 @@ def check_fit(kind: str, parameters: Mapping[str, Any]) -> type[Any]:
     return cls
 
 
-def find_kind(kind: str, makers: Sequence[str] = MAKERS) -> type[Any]:
+def find_kind(kind: str, makers: Collection[str] = MAKERS) -> type[Any]:
     """Return the class of a kind; refuse one that is not among `kind_names`."""
     names = kind_names(makers)
     if kind not in names:
-        raise ConfigurationError(f"there is no kind of heuristic {kind!r}{nearest_or_all(kind, names)}")
+        problem = f"there is no kind of heuristic {kind!r}"
+        if kind in KINDS:
+            problem = f"a heuristic of kind {kind!r} is not made from {' or '.join(MAKERS[maker] for maker in makers)}"
+        raise ConfigurationError(f"{problem}{nearest_or_all(kind, names)}")
     return KINDS[kind]
 
 
-def kind_names(makers: Sequence[str] = MAKERS) -> list[str]:
+def kind_names(makers: Collection[str] = MAKERS) -> list[str]:
     """Return the kinds that are made by one of some class methods."""
     return sorted(name for name, cls in KINDS.load().items() if any(hasattr(cls, maker) for maker in makers))

@@ -14,7 +14,7 @@ from hurl.experiments.errors import RunFolderError
 from hurl.experiments.metrics import Row, read_rows, write_rows
 from hurl.files import lock_file, package_versions, write_whole
 
-__all__ = ["RunFolder", "RunFolderError"]
+__all__ = ["RunFolder"]
 
 
 class RunFolder:
@@ -32,9 +32,14 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.replay = path / "replay"
 
+    @property
+    def exists(self) -> bool:
+        """Whether it is the folder of a run."""
+        return self.config_file.is_file()
+
     def read_config(self) -> RunConfig:
         """Return the configuration of the run."""
-        if not self.config_file.is_file():
+        if not self.exists:
             raise RunFolderError(
                 f"{self.path} is not a run folder, it has no {self.config_file.name}: name the folder of a run, "
                 "or one of its checkpoints"
@@ -48,7 +53,7 @@ class RunFolder:
         A run that is refused, or fails, before it has a result leaves no folder where there was none.
         """
         is_new = not self.path.exists()
-        if not is_new and not self.config_file.exists() and any(map(_is_foreign, self.path.iterdir())):
+        if not is_new and not self.exists and any(map(_is_foreign, self.path.iterdir())):
             raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("a") as lock:
@@ -58,7 +63,7 @@ class RunFolder:
                 _compare(self.read_config(), config, self.path)
             else:
                 text = config.to_yaml().encode()
-                if self.config_file.exists() and self.config_file.read_bytes() != text:
+                if self.exists and self.config_file.read_bytes() != text:
                     self.inputs_file.unlink(missing_ok=True)  # of a run that was given up before it had a result
                 write_whole(self.path / "versions.json", json.dumps(package_versions(), indent=2).encode())
                 write_whole(self.config_file, text)

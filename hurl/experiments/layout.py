@@ -19,8 +19,7 @@ class CampaignFolder:
     """The folder of a campaign, of a study, or of single runs. In it are
 
         NAME/seed-0               the runs, NAME being a preset and its variant
-        recipes/NAME/seed-0       the runs that `hurl collect --recipe` takes its policies from
-        shared/behaviour/         those that the data of runs is collected from
+        shared/behaviour/         those that data is collected from
         shared/data/              Minari datasets, one for each seed, or one for all where the preset says so
         shared/heuristics/        heuristics fitted to them
         shared/trials/            short runs that tell what a reproduction costs
@@ -50,10 +49,6 @@ class CampaignFolder:
     def is_seed(folder: Path) -> bool:
         """Return whether a folder is called after the seed of its run, so that the one above names the variant."""
         return re.fullmatch(r"seed-\d+", folder.name) is not None
-
-    def recipe(self, name: str, seed: int) -> Path:
-        """Return the folder of the run that a recipe trains."""
-        return self.run(f"recipes/{name}", seed)
 
     def behaviour(self, preset: str, config: RunConfig) -> Path:
         """Return the folder of a run whose checkpoints are rolled out."""

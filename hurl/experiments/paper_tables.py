@@ -10,7 +10,8 @@ from typing import Any
 
 import gymnasium
 
-from hurl.experiments.config import ConfigurationError, RunConfig, as_text, load_config
+from hurl.experiments.config import RunConfig, as_text, load_config
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.tuning.grid import Stage, read_grid
 
 __all__ = ["TABLES", "PaperTable", "paper_table"]

@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from hurl.data.collect import Progress, collect
 from hurl.data.rollout import Act, CollectionError, Policy
 from hurl.envs import EnvPoolVecEnv, make_env
-from hurl.experiments.checkpoint import checkpoint_paths
+from hurl.experiments.checkpoint import STATE, checkpoint_paths, is_checkpoint
 from hurl.experiments.config import EnvironmentConfig
 from hurl.experiments.evaluate import config_of
 from hurl.experiments.folder import RunFolder
@@ -83,8 +83,9 @@ def find_environment(sources: Sequence[str], env_id: str | None = None) -> Envir
         return EnvironmentConfig(id=env_id, n_envs=1, options={})
     found: dict[str, EnvironmentConfig] = {}
     for source in sources:
-        if _is_run(Path(source)) or _is_checkpoint(Path(source)):
-            config = config_of(Path(source)) if _is_checkpoint(Path(source)) else RunFolder(Path(source)).read_config()
+        run = RunFolder(Path(source))
+        if run.exists or is_checkpoint(run.path):
+            config = config_of(run.path) if is_checkpoint(run.path) else run.read_config()
             found[source] = config.environment.model_copy(update={"n_envs": 1})
     if not found:
         _check_exists(sources[0])
@@ -125,9 +126,9 @@ def find_policies(
         path = Path(source)
         if source == RANDOM:
             policies.append(_random_policy(env))
-        elif _is_checkpoint(path):
+        elif is_checkpoint(path):
             policies += _checkpoint_policies([path], env, environment, deterministic)
-        elif _is_run(path):
+        elif RunFolder(path).exists:
             checkpoints = checkpoint_paths(RunFolder(path))[every - 1 :: every]
             if not checkpoints:
                 raise CollectionError(f"{path} has fewer than {every} checkpoints: let the run go on")
@@ -148,14 +149,6 @@ def _check_exists(source: str) -> None:
             f"{source!r} is no policy: name a run's folder, one of its checkpoints, a .zip file, "
             f"`{RANDOM}`, or a function as module:function"
         )
-
-
-def _is_run(path: Path) -> bool:
-    return (path / "config.yaml").is_file()
-
-
-def _is_checkpoint(path: Path) -> bool:
-    return (path / "state.json").is_file()
 
 
 def _describe(environment: EnvironmentConfig) -> str:
@@ -223,7 +216,7 @@ def _checkpoint_policies(
     name = config.algorithm.name
     found = []
     for path in checkpoints:
-        content = (path / "state.json").read_bytes()  # which holds the hash of the weights
+        content = (path / STATE).read_bytes()  # which holds the hash of the weights
         load = partial(policy.load, path)
         found.append(_model_policy(policy, f"{run}/{path.name}", str(run), name, content, deterministic, load))
     return found

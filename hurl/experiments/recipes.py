@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import ConfigurationError, DataConfig, RunConfig, load_config, preset_names
+from hurl.experiments.config import DataConfig, RunConfig, load_config, preset_names
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.names import nearest_or_all
 
@@ -44,8 +45,8 @@ def load_recipe(name: str, seed: int = 0) -> Recipe:
         raise ConfigurationError(f"there is no recipe {name!r}{nearest_or_all(name, recipes)}")
     data, folder = recipes[name], CampaignFolder(RUNS)
     config = _config(data, {"seed": seed})
-    run, dataset = folder.recipe(name, seed), f"{name}/behaviour-v0"
-    return Recipe(folder.behaviour(data.train, config).name, config, run, dataset, data.transitions, seed)
+    run = folder.behaviour(data.train, config)
+    return Recipe(run.name, config, run, f"{name}/behaviour-v0", data.transitions, seed)
 
 
 def recipe_of(config: RunConfig, data: DataConfig, folder: CampaignFolder) -> Recipe:

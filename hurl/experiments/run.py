@@ -18,8 +18,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths
 from hurl.experiments.config import RunConfig
-from hurl.experiments.errors import ConfigurationError, TrainingFailedError
-from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.errors import ConfigurationError, RunFolderError, TrainingFailedError
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row
 from hurl.experiments.trainers.base import EVALUATION, Trainer, build_environment, derive_seed, guidance_columns
 from hurl.guidance import HeuristicError

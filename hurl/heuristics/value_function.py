@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.guidance import Guidance, HeuristicError, Shaping
+from hurl.heuristics.agent_networks import networks_of
 from hurl.heuristics.base import ObservationSpace, StorableHeuristic, Weights, register
 from hurl.heuristics.network import Network, as_inputs, one_hot
 from hurl.heuristics.storage import check_shape
@@ -88,8 +89,6 @@ class ValueFunctionHeuristic(StorableHeuristic):
         guidance: Guidance | None = getattr(model, "guidance", None)
         if guidance is not None:
             check_estimates_original(guidance.lambda_, guidance.shaping)
-        from hurl.sb3.networks import networks_of
-
         actor, critics = networks_of(model)
         space = ObservationSpace.of(model.observation_space)
         normalisation, reward_scale = _normalisation(model, space)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hurl.experiments.config import ConfigurationError, RunConfig
+from hurl.experiments.config import RunConfig
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import COLUMNS, DamagedError, Row, read_rows
@@ -190,12 +191,13 @@ def _run_folders(folders: Iterable[Path]) -> list[Path]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    for path, inner, files in os.walk(folder):
-        if Path(path).name == CampaignFolder.SHARED:  # what is no variant is reported only when named itself
-            inner[:] = [name for name in inner if name not in CampaignFolder.NOT_RESULTS]
-        if "config.yaml" in files:
+    for name, inner, _ in os.walk(folder):
+        path = Path(name)
+        if path.name == CampaignFolder.SHARED:  # what is no variant is reported only when named itself
+            inner[:] = [kind for kind in inner if kind not in CampaignFolder.NOT_RESULTS]
+        if RunFolder(path).exists:
             inner.clear()  # checkpoints and events are no runs
-            yield Path(path)
+            yield path
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hurl import __version__
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import CHARTS
 from hurl.names import HeuristicFolder
@@ -249,7 +250,7 @@ def _reproduce(report: Report) -> str:
     for section in report.sections:
         for variant in section.environment.variants:
             for run in variant.runs:
-                config = shlex.quote(str(run.folder / "config.yaml"))
+                config = shlex.quote(str(RunFolder(run.folder).config_file))
                 out = shlex.quote(f"again/{section.slug}/{variant.name}/{CampaignFolder.seed(run.config.seed)}")
                 commands.append(f"hurl train {config} --out {out}")
     versions = "; ".join(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from hurl.data.returns import reverse_discounted_sum
+from hurl.discounting import reverse_discounted_sum
 from hurl.tabular.mdp import FiniteMDP, Floats, check_gamma, check_indices, empirical_mdp
 from hurl.tabular.solve import bellman, optimal
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from hurl.experiments.campaign import parse_seeds, plan_campaign
-from hurl.experiments.config import ConfigurationError, load_config
+from hurl.experiments.config import load_config
+from hurl.experiments.errors import ConfigurationError
 
 
 def test_shared_steps_are_there_once_and_before_what_needs_them(tmp_path):

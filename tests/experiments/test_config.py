@@ -1,8 +1,9 @@
 import pytest
 
-from hurl.experiments.config import ConfigurationError, load_config, preset_names
+from hurl.experiments.config import load_config, preset_names
+from hurl.experiments.errors import ConfigurationError
 from hurl.names import HeuristicFolder, HeuristicFunction
-from hurl.schedules import ConstantSchedule, LinearSchedule, TanhSchedule
+from hurl.schedules import KINDS, ConstantSchedule, LinearSchedule, TanhSchedule
 
 MINIMAL = """
 environment: {id: Pendulum-v1, n_envs: 2}
@@ -67,6 +68,27 @@ def test_what_a_run_stored_of_a_schedule_is_read_again(kind):
         "kind": kind, "lambda0": 0.3, "alpha": 1.0, "omega": None, "iterations": None,
     }  # fmt: skip
     assert schedule.build(9)(1) == 0.3
+
+
+def test_a_schedule_of_ones_own_needs_no_annotations(monkeypatch):
+    class Falling:
+        def __init__(self, start, rate=0.5, *rest, iterations, **more):
+            self.made_with = (start, rate + 0.0, rest, iterations, more)
+
+    monkeypatch.setitem(KINDS.load(), "falling", Falling)
+
+    def load(settings):
+        return load_config("sparse-reacher/hurl", [f"guidance.schedule={{kind: falling{settings}}}"])
+
+    assert load(", start: 0.9").guidance.schedule.build(7).made_with == (0.9, 0.5, (), 7, {})
+    for settings, message in {
+        "": "the key 'guidance.schedule.start' is missing",
+        ", start: 1, more: 2": "unknown key 'guidance.schedule.more'",
+        ", start: 1, other: 2": "unknown key 'guidance.schedule.other'",
+        ", start: 1, rate: high": "guidance.schedule: can only concatenate str",
+    }.items():
+        with pytest.raises(ConfigurationError, match=message):
+            load(settings)
 
 
 def test_a_schedule_has_the_runs_iterations_unless_it_names_its_own():

@@ -5,10 +5,23 @@ import sys
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from hurl.experiments.config import ConfigurationError
+from hurl.cli import app
+from hurl.experiments.agents import value_function_of
+from hurl.experiments.config import validate
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.fitting import fit_heuristic, kind_names
-from hurl.heuristics import Engineered, EnsembleLowerBound, MonteCarloHeuristic, VAEFilteredHeuristic, load_heuristic
+from hurl.experiments.run import train
+from hurl.heuristics import (
+    Engineered,
+    EnsembleLowerBound,
+    MonteCarloHeuristic,
+    VAEFilteredHeuristic,
+    ValueFunctionHeuristic,
+    load_heuristic,
+)
+from hurl.heuristics.base import KINDS, register
 from tests.data.examples import random_episodes, write_minari
 
 SMALL = {"hidden": [4], "epochs": 1, "batch_size": 4}
@@ -41,7 +54,7 @@ def first(observations):
 def test_what_is_made_of_others_or_of_an_agent_is_not_fitted_to_data():
     assert not {"max-of", "scaled", "shifted"} & set(kind_names())
     assert set(kind_names()) - set(kind_names(["fit"])) == {"value-function"}
-    with pytest.raises(ConfigurationError, match="there is no kind of heuristic 'value-function'"):
+    with pytest.raises(ConfigurationError, match="a heuristic of kind 'value-function' is not made from data; "):
         fit_heuristic("value-function", random_episodes(), gamma=0.9)
 
 
@@ -87,9 +100,42 @@ def test_the_command_writes_a_folder(tmp_path, monkeypatch):
     np.testing.assert_allclose(loaded(states), expected(states), rtol=1e-5)
 
 
+@pytest.fixture
+def halved():
+    """A kind of one's own that is made from an agent, registered for one test."""
+    before = dict(KINDS.load())
+
+    @register("halved")
+    class Halved(ValueFunctionHeuristic):
+        def __call__(self, observations):
+            return super().__call__(observations) / 2
+
+    yield Halved
+    KINDS.clear()
+    KINDS.update(before)
+
+
+def test_a_kind_of_ones_own_is_made_from_an_agent_by_its_class(halved, small, tmp_path):
+    train(validate({**small, "guidance": None, "iterations": 1}, "test"), tmp_path / "run")
+
+    def fit(*options):
+        return CliRunner().invoke(app, ["fit", "halved", "--out", str(tmp_path / "h"), "--threads", "1", *options])
+
+    assert "halved needs an agent: name its run" in str(fit().exception)
+    run = ("--run", str(tmp_path / "run"))
+    assert "halved takes all from the agent: leave out" in str(fit(*run, "--gamma", "0.9").exception)
+    result = fit(*run)
+    assert result.exit_code == 0, result.output
+    loaded = load_heuristic(tmp_path / "h")
+    assert type(loaded) is halved
+    states = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(loaded(states), value_function_of(tmp_path / "run")(states) / 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["scaled", "--out", "h"], "a heuristic of kind 'scaled' is not made from data or an agent"),
         (["monte-carlo", "--out", "h"], "give --dataset and --gamma"),
         (
             ["monte-carlo", "--out", "h", "--dataset", "aa/bb-v0", "--gamma", "0.9", "--root", "."],

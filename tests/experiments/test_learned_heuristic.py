@@ -8,8 +8,8 @@ import yaml
 
 import hurl
 from hurl.experiments.config import RunConfig
+from hurl.experiments.errors import RunFolderError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
-from hurl.experiments.folder import RunFolderError
 from hurl.experiments.run import train
 from hurl.heuristics.storage import find_heuristic
 from hurl.names import parse_heuristic

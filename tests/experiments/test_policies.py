@@ -17,7 +17,8 @@ import torch
 from hurl.data import CollectionError, load_episodes
 from hurl.envs import make_env
 from hurl.experiments.checkpoint import read_weights
-from hurl.experiments.config import ConfigurationError, EnvironmentConfig, validate
+from hurl.experiments.config import EnvironmentConfig, validate
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.policies import collect_policies, find_environment, find_policies
 from hurl.experiments.run import train

@@ -1,5 +1,7 @@
 """Recipes: which run behaviour data is taken from, and that it is made but once, and alike wherever it is asked for."""
 
+import re
+
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -7,8 +9,10 @@ from typer.testing import CliRunner
 from hurl.cli import app
 from hurl.data import load_episodes
 from hurl.experiments.campaign import Campaign
-from hurl.experiments.config import ConfigurationError, _presets, validate
-from hurl.experiments.recipes import load_recipe
+from hurl.experiments.config import _presets, load_config, validate
+from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.layout import RUNS, CampaignFolder
+from hurl.experiments.recipes import load_recipe, recipe_of
 from hurl.experiments.tasks import run_tasks
 from tests.experiments.conftest import SMALL
 
@@ -23,7 +27,16 @@ def test_the_papers_recipe_is_50_policies_of_200_iterations(name):
     assert recipe.config.guidance is None
     assert (recipe.config.seed, recipe.seed) == (3, 3)
     assert (recipe.transitions, recipe.dataset) == (10_000, f"{name}/behaviour-v0")
-    assert str(recipe.run) == f"runs/recipes/{name}/seed-3"
+
+
+def test_a_recipe_has_the_very_run_of_a_campaign_in_the_same_folder():
+    runs = CampaignFolder(RUNS)
+    config = load_config("hopper/hurl-mc")
+    campaigns = recipe_of(config, config.data, runs)
+    recipe = load_recipe("hopper")
+    assert (recipe.name, recipe.config, recipe.run) == (campaigns.name, campaigns.config, campaigns.run)
+    assert recipe.run.parent == runs.path / "shared/behaviour"
+    assert load_recipe("hopper", seed=1).run != recipe.run
 
 
 def test_an_unknown_recipe_is_named():
@@ -51,7 +64,7 @@ def test_a_recipe_trains_and_collects_what_a_campaign_would(pendulum, tmp_path, 
     monkeypatch.chdir(tmp_path)
     output = collect_recipe()
     assert "80 collected" in output
-    assert "runs/recipes/pendulum/seed-0/000002" in output
+    assert re.search(r"runs/shared/behaviour/pendulum-sac-[0-9a-f]{8}/000002", output)
     made = load_episodes("pendulum/behaviour-v0", tmp_path / "data")
     times = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file() and file.name != "lock"}
     assert "Nothing was left to collect" in collect_recipe()
@@ -71,4 +84,4 @@ def test_a_recipe_takes_a_run_a_seed_an_id_and_a_number_of_ones_own(pendulum, tm
     )
     assert load_episodes("pendulum/mine-v0", tmp_path / "data").transitions == 30
     assert "seed: 1" in (tmp_path / "mine" / "config.yaml").read_text()
-    assert not (tmp_path / "runs" / "recipes").exists()
+    assert not (tmp_path / "runs/shared").exists()

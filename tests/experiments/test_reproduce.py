@@ -8,7 +8,8 @@ import pytest
 
 from hurl.cli.reproduce import _report
 from hurl.envs import PROCGEN_GAMES, procgen_id
-from hurl.experiments.config import ConfigurationError, load_config
+from hurl.experiments.config import load_config
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.reproduce import Speed, figure_names, plan_reproduction
 from hurl.experiments.tasks import run_tasks

@@ -17,7 +17,8 @@ from hurl.data import load_episodes
 from hurl.envs import make_env
 from hurl.experiments.campaign import plan_campaign
 from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths, read_replay, read_state, read_weights
-from hurl.experiments.config import ConfigurationError, RunConfig, load_config
+from hurl.experiments.config import RunConfig, load_config
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.policies import collect_policies

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths
-from hurl.experiments.config import ConfigurationError, RunConfig
-from hurl.experiments.errors import TrainingFailedError
+from hurl.experiments.config import RunConfig
+from hurl.experiments.errors import ConfigurationError, RunFolderError, TrainingFailedError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
-from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
 from tests.experiments.conftest import SAC, repeating
 

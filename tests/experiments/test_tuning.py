@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from hurl.cli.tune import _load
-from hurl.experiments.config import ConfigurationError, RunConfig, load_config
+from hurl.experiments.config import RunConfig, load_config
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
 from hurl.experiments.tuning.grid import (

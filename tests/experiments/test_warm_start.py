@@ -9,9 +9,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hurl.data import DatasetError
 from hurl.experiments.checkpoint import checkpoint_paths
-from hurl.experiments.config import ConfigurationError, RunConfig, validate
+from hurl.experiments.config import RunConfig, validate
+from hurl.experiments.errors import ConfigurationError, RunFolderError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
-from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
 from hurl.experiments.trainers.base import EVALUATION, derive_seed
 from hurl.experiments.trainers.sb3 import SB3Trainer

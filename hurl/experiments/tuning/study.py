@@ -15,8 +15,9 @@ import optuna
 import yaml
 from pydantic import ValidationError
 
-from hurl.experiments.config import ConfigurationError, RunConfig, Strict, parse_yaml, with_values
-from hurl.experiments.folder import RunFolder, RunFolderError
+from hurl.experiments.config import RunConfig, Strict, parse_yaml, with_values
+from hurl.experiments.errors import ConfigurationError, RunFolderError
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import Row
 from hurl.experiments.tasks import Task

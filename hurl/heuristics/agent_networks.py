@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sb3_contrib.common.torch_layers import BatchRenorm
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.preprocessing import is_image_space
-from stable_baselines3.common.torch_layers import FlattenExtractor
-from torch import nn
 
 from hurl.guidance import HeuristicError
 from hurl.heuristics.network import Activation, Network
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
 
 __all__ = ["networks_of"]
 
@@ -54,6 +52,8 @@ def networks_of(model: BaseAlgorithm) -> tuple[Network | None, list[Network]]:
 
 
 def _check_policy(model: BaseAlgorithm) -> None:
+    from stable_baselines3.common.preprocessing import is_image_space
+
     if type(model.policy) is not model.policy_aliases.get("MlpPolicy"):
         raise HeuristicError(
             f"the agent's policy is of class {type(model.policy).__name__}, and only the critics of MlpPolicy "
@@ -115,6 +115,8 @@ def _torch_actor_and_critics(policy: Any) -> tuple[Network, list[Network]]:
 
 
 def _check_features(extractor: Any) -> None:
+    from stable_baselines3.common.torch_layers import FlattenExtractor
+
     if type(extractor) is not FlattenExtractor:
         raise HeuristicError(
             f"the agent's observations pass through a {type(extractor).__name__}, and only critics over flat "
@@ -124,6 +126,9 @@ def _check_features(extractor: Any) -> None:
 
 def _from_torch(modules: Iterable[Any]) -> Network:
     """Return linear layers with one kind of activation in between, batch normalisation folded into them."""
+    from sb3_contrib.common.torch_layers import BatchRenorm
+    from torch import nn
+
     names: dict[type[nn.Module], Activation] = {nn.Tanh: "tanh", nn.ReLU: "relu"}
     layers, activation = [], None
     normalising: _Affine | None = None

@@ -1,0 +1,26 @@
+"""Discounted sums over episodes that lie end to end in an array."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["reverse_discounted_sum"]
+
+
+def reverse_discounted_sum(
+    rewards: NDArray[np.float64], lengths: NDArray[np.int64], gamma: float
+) -> NDArray[np.float64]:
+    """Return Σ_{k=t}^{T−1} γ^{k−t}·r_k within each of the episodes that lie end to end in `rewards`. Shape (N,).
+
+    One step at a time from the ends, for all episodes that are long enough at once: G_t = r_t + γ·G_{t+1}.
+    """
+    returns = np.array(rewards, np.float64)
+    longest_first = np.argsort(-lengths, kind="stable")
+    last = np.cumsum(lengths)[longest_first] - 1
+    # how many episodes have more than k transitions, for k = 1, 2, …
+    counts = np.searchsorted(-lengths[longest_first], -np.arange(1, lengths.max(initial=1)), side="left")
+    for distance, count in enumerate(counts, start=1):
+        index = last[:count] - distance
+        returns[index] += gamma * returns[index + 1]
+    return returns
