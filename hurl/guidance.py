@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, get_args
 
@@ -96,6 +96,18 @@ class HeuristicStatistics:
     def mean(self) -> float:
         """The mean; NaN where nothing arrived."""
         return self.total / self.count if self.count else float("nan")
+
+    @classmethod
+    def of_all(cls, parts: Sequence[HeuristicStatistics]) -> HeuristicStatistics:
+        """Return the statistics of several parts together."""
+        counts, totals, minima, maxima = zip(*(astuple(part) for part in parts), strict=True)
+        return cls(sum(counts), sum(totals), min(minima), max(maxima))
+
+    def since(self, earlier: HeuristicStatistics) -> HeuristicStatistics:
+        """Return those of what came after earlier ones, unless that is none of them; limits are those of all."""
+        if self.count < earlier.count:
+            return self
+        return HeuristicStatistics(self.count - earlier.count, self.total - earlier.total, self.minimum, self.maximum)
 
     def add(self, values: NDArray[np.float32]) -> None:
         """Take a batch of values in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -38,6 +39,7 @@ class GuidedLearner(Learner):  # type: ignore[misc]
         guidance: Guidance = self.config.learner_config_dict[GUIDANCE_KEY]
         self.guidance = guidance.start()
         self._guided_config: AlgorithmConfig | None = None
+        self._logged = HeuristicStatistics()
         reshaping = ReshapeRewards(self.guidance, arriving=not self.replays)
         self._learner_connector.insert_before(AddColumnsFromEpisodesToTrainBatch, reshaping)
 
@@ -63,27 +65,23 @@ class GuidedLearner(Learner):  # type: ignore[misc]
         return super().compute_loss_for_module(config=self._guided_config, **kwargs)
 
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Log the present λ and γ̃, and h of what has arrived in the present iteration."""
+        """Log the present λ and γ̃, and h of what has arrived since the update before."""
         super().after_gradient_based_update(timesteps=timesteps)
         for name, value in (("lambda", self.guidance.lambda_), ("discount", self.guidance.discount)):
             self.metrics.log_value((DEFAULT_MODULE_ID, f"guidance_{name}"), value, reduce="mean", window=1)
         if not self.replays:
-            log_heuristic(self.metrics, self.guidance.statistics, DEFAULT_MODULE_ID, window=1)
+            log_heuristic(self.metrics, self.guidance.statistics.since(self._logged), DEFAULT_MODULE_ID)
+            self._logged = replace(self.guidance.statistics)
 
 
-def log_heuristic(
-    metrics: MetricsLogger, statistics: HeuristicStatistics, *prefix: str, window: int | None = None
-) -> None:
-    """Log h of what has arrived.
-
-    :param window: 1 where the newest statistics hold those before them, None where they add to them
-    """
+def log_heuristic(metrics: MetricsLogger, statistics: HeuristicStatistics, *prefix: str) -> None:
+    """Log h of what has arrived; RLlib averages over what is logged between two results."""
     for name, value, reduction in (
         ("h_mean", statistics.mean, "mean"),
         ("h_min", statistics.minimum, "min"),
         ("h_max", statistics.maximum, "max"),
     ):
-        metrics.log_value((*prefix, f"guidance_{name}"), value, reduce=reduction, window=window)
+        metrics.log_value((*prefix, f"guidance_{name}"), value, reduce=reduction)
 
 
 def observe_samples(*, env_runner: Any, metrics_logger: MetricsLogger, samples: list[Any], **_: Any) -> None:

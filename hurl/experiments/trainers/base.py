@@ -15,7 +15,7 @@ from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row
-from hurl.guidance import Guidance, HeuristicError
+from hurl.guidance import Guidance, HeuristicError, HeuristicStatistics
 from hurl.heuristics import storage
 from hurl.names import HeuristicName
 
@@ -30,6 +30,7 @@ __all__ = [
     "build_guidance",
     "derive_seed",
     "guidance_columns",
+    "heuristic_columns",
 ]
 
 TRAINING, EVALUATION, CLONING = 1, 2, 3  # what seeds are derived for
@@ -142,11 +143,14 @@ def build_guidance(config: RunConfig, env: VecEnv, folder: RunFolder) -> Guidanc
 def guidance_columns(guidance: Guidance | None, gamma: float) -> dict[str, Any]:
     """Return what a row says of guidance: λ, γ̃, and h over the iteration where anything arrived."""
     if guidance is None:
-        return {"lambda_": 1.0, "discount": gamma} | dict.fromkeys(("h_mean", "h_min", "h_max"), np.nan)
-    statistics = guidance.statistics
+        return {"lambda_": 1.0, "discount": gamma} | heuristic_columns(HeuristicStatistics())
+    return {"lambda_": guidance.lambda_, "discount": guidance.discount} | heuristic_columns(guidance.statistics)
+
+
+def heuristic_columns(statistics: HeuristicStatistics) -> dict[str, float]:
+    """Return what a row says of h; NaN where nothing arrived."""
     limits = (statistics.minimum, statistics.maximum) if statistics.count else (np.nan, np.nan)
-    h = dict(zip(("h_mean", "h_min", "h_max"), (statistics.mean, *limits), strict=True))
-    return {"lambda_": guidance.lambda_, "discount": guidance.discount, **h}
+    return dict(zip(("h_mean", "h_min", "h_max"), (statistics.mean, *limits), strict=True))
 
 
 def derive_seed(config: RunConfig, purpose: int, iteration: int) -> int:

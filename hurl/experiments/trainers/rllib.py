@@ -32,7 +32,6 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
     ENV_RUNNER_SAMPLING_TIMER,
-    LEARNER_RESULTS,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
     TIMERS,
 )
@@ -56,14 +55,23 @@ from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError, TrainingFailedError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row
-from hurl.experiments.trainers.base import TRAINING, build_environment, build_guidance, derive_seed, guidance_columns
+from hurl.experiments.trainers.base import (
+    TRAINING,
+    build_environment,
+    build_guidance,
+    derive_seed,
+    guidance_columns,
+    heuristic_columns,
+)
 from hurl.experiments.trainers.rllib_config import EPISODE_RETURNS, configure, known_parameters, refusals
+from hurl.guidance import HeuristicStatistics
 from hurl.rllib import guided
 from hurl.rllib.learner import GuidedLearner
 
 __all__ = ["RLlibPolicy", "RLlibTrainer", "build_policy", "build_trainer", "known_parameters"]
 
 NEWEST_EPISODES = 100
+HEURISTIC = ("h_mean", "h_min", "h_max")
 # What learners adapt as they go, and RLlib's state of a learner leaves out: PPO's coefficient of the KL divergence,
 # SAC's temperature, the step at which the target networks were updated.
 ADAPTED = ("curr_kl_coeffs_per_module", "curr_log_alpha", "last_update_ts_by_mid")
@@ -157,16 +165,14 @@ class RLlibTrainer:
         }
 
     def _guidance_columns(self, results: Mapping[str, Any]) -> dict[str, float]:
-        """Return λ and γ̃ of the learners, and h of what has arrived, as learners or env runners report it."""
-        columns = guidance_columns(None, self.config.gamma)
+        """Return λ and γ̃ of the learners, and h of what has arrived: at them, or where they replay, at env runners."""
         if self.guidance is None:
-            return columns
-        columns |= next(iter(self.algorithm.learner_group.foreach_learner(_read_guidance))).get()
-        reported = {**results[ENV_RUNNER_RESULTS], **results.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})}
+            return guidance_columns(None, self.config.gamma)
+        learners = [found.get() for found in self.algorithm.learner_group.foreach_learner(_read_guidance)]
+        columns, sampled = dict(learners[0][0]), results[ENV_RUNNER_RESULTS]
+        columns |= heuristic_columns(HeuristicStatistics.of_all([statistics for _, statistics in learners]))
         return columns | {
-            name: float(reported[f"guidance_{name}"])
-            for name in ("h_mean", "h_min", "h_max")
-            if f"guidance_{name}" in reported
+            name: float(sampled[f"guidance_{name}"]) for name in HEURISTIC if f"guidance_{name}" in sampled
         }
 
     def log(self, row: Row) -> None:
@@ -230,8 +236,9 @@ def _begin_iteration(learner: GuidedLearner, iteration: int) -> None:
     learner.begin_iteration(iteration)
 
 
-def _read_guidance(learner: GuidedLearner) -> dict[str, float]:
-    return {"lambda_": learner.guidance.lambda_, "discount": learner.guidance.discount}
+def _read_guidance(learner: GuidedLearner) -> tuple[dict[str, float], HeuristicStatistics]:
+    guidance = learner.guidance
+    return {"lambda_": guidance.lambda_, "discount": guidance.discount}, guidance.statistics
 
 
 # The learner ---------------------------------------------------------------------------------------------------------
