@@ -206,40 +206,78 @@ def fit_network(
     judge: Callable[[Network], float] | None = None,
     report: FitReport = lambda done, total, loss, score: None,
 ) -> tuple[Network, dict[str, float]]:
-    """Fit a network by least squares: min_θ Σ_i (f_θ(x_i) − y_i)², by Adam on minibatches.
+    """Fit one network, see `fit_networks`.
+
+    :param targets: y for an epoch, given the network so far (None before the first), shape (n,)
+    :param judge: a score on held-out data, higher is better; None where nothing is held out
+    """
+    networks, metrics = fit_networks(
+        inputs,
+        [np.arange(len(inputs))],
+        lambda networks: [targets(None if networks is None else networks[0])],
+        n=n,
+        fitting=fitting,
+        seeds=[seed],
+        judge=None if judge is None else lambda networks: judge(networks[0]),
+        report=report,
+    )
+    return networks[0], metrics
+
+
+def fit_networks(
+    inputs: NDArray[Any],
+    parts: Sequence[NDArray[np.integer[Any]]],
+    targets: Callable[[Sequence[Network] | None], Sequence[NDArray[np.floating[Any]]]],
+    *,
+    n: int | None,
+    fitting: Fitting,
+    seeds: Sequence[int],
+    judge: Callable[[Sequence[Network]], float] | None = None,
+    report: FitReport = lambda done, total, loss, score: None,
+) -> tuple[list[Network], dict[str, float]]:
+    """Fit networks by least squares, side by side: min_θ Σ_{i ∈ part} (f_θ(x_i) − y_i)², by Adam on minibatches.
 
     :param inputs: what `as_inputs` returns
-    :param targets: y for an epoch, given the network so far (None before the first), shape (n,)
+    :param parts: the inputs that each network is fitted to; in an epoch all networks see as many, those of the smallest
+    :param targets: y of each network for an epoch, given the networks so far (None before the first), shape (n,) each
     :param n: the number of states of a Discrete space
-    :param judge: a score on held-out data, higher is better; None where nothing is held out
+    :param seeds: of each network's first weights and order of the data
+    :param judge: a score of all networks on held-out data, higher is better; None where nothing is held out
     :param report: called after each epoch with its number, that of all, the mean loss in units of the targets, and
         the score
-    :return: the network with the standardisation folded into its weights, and metrics
+    :return: the networks with the standardisation folded into their weights, and metrics
     """
     import jax
     import jax.numpy as jnp
 
-    scaling = _Scaling.of(inputs, targets(None), fitting.standardise)
-    parameters = initial_parameters([n or inputs.shape[1], *fitting.hidden, 1], np.random.default_rng(seed))
+    scalings = [_Scaling.of(inputs, values, fitting.standardise) for values in targets(None)]
+    sizes = [n or inputs.shape[1], *fitting.hidden, 1]
     start, run_epoch = compile_epoch(_squared_error(fitting.activation), fitting)
-    state, key = start(parameters), jax.random.key(seed)
-    data = jnp.asarray(scaling.inputs(inputs))
-    network, best = None, -np.inf
+    states = [start(initial_parameters(sizes, np.random.default_rng(seed))) for seed in seeds]
+    keys: Sequence[Any] = [jax.random.key(seed) for seed in seeds]
+    data, indices = jnp.asarray(scalings[0].inputs(inputs)), [jnp.asarray(part) for part in parts]
+    networks, best = None, -np.inf
     for epoch in range(1, fitting.epochs + 1):
-        scaled = jnp.asarray(scaling.targets(targets(network)))
-        key, order = jax.random.split(key)
-        state, scaled_loss = run_epoch(state, order, data, scaled)
-        loss = float(scaled_loss) * scaling.target_scale**2
+        scaled = [
+            jnp.asarray(scaling.targets(values)) for scaling, values in zip(scalings, targets(networks), strict=True)
+        ]
+        keys, orders = zip(*(jax.random.split(key) for key in keys), strict=True)
+        states, scaled_losses = run_epoch(states, orders, data, scaled, indices)
+        losses = [float(loss) * scaling.target_scale**2 for loss, scaling in zip(scaled_losses, scalings, strict=True)]
+        loss = float(np.mean(losses))
         check_loss(loss, epoch, fitting.learning_rate)
-        network = scaling.fold(jax.device_get(state[0]), fitting.activation)
-        score = judge(network) if judge is not None else None
+        networks = [
+            scaling.fold(jax.device_get(parameters), fitting.activation)
+            for scaling, (parameters, _) in zip(scalings, states, strict=True)
+        ]
+        score = judge(networks) if judge is not None else None
         report(epoch, fitting.epochs, loss, score)
         if fitting.patience is None or score is None or score > best:
-            best_network, metrics = network, {"epochs": epoch, "loss": loss}
+            best_networks, metrics = networks, {"epochs": epoch, "loss": loss}
             best = best if score is None else score
         elif epoch - metrics["epochs"] >= fitting.patience:
             break
-    return best_network, metrics
+    return best_networks, metrics
 
 
 @dataclass(frozen=True)
@@ -318,6 +356,9 @@ def compile_epoch(
 ) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
     """Return how training starts, and an epoch of it: one compiled loop over shuffled minibatches.
 
+    Several models are trained in the same loop, each on its own part of the inputs. They are not stacked: on a
+    processor, products of stacked matrices take longer than one after the other, which can go side by side.
+
     :param loss_of: the loss of parameters on a batch of inputs and targets
     """
     import jax
@@ -325,17 +366,30 @@ def compile_epoch(
 
     optimiser = optax.adam(fitting.learning_rate)
 
-    def update(carry: Any, batch: Any) -> Any:
-        parameters, optimiser_state, inputs, targets = carry
-        loss, gradient = jax.value_and_grad(loss_of)(parameters, inputs[batch], targets[batch])
+    def update(state: Any, inputs: Any, targets: Any) -> Any:
+        parameters, optimiser_state = state
+        loss, gradient = jax.value_and_grad(loss_of)(parameters, inputs, targets)
         updates, optimiser_state = optimiser.update(gradient, optimiser_state)
-        return (optax.apply_updates(parameters, updates), optimiser_state, inputs, targets), loss
+        return (optax.apply_updates(parameters, updates), optimiser_state), loss
 
     @jax.jit
-    def run_epoch(state: Any, key: Any, inputs: Any, targets: Any) -> Any:
-        size = min(fitting.batch_size, len(inputs))
-        order = jax.random.permutation(key, len(inputs))[: len(inputs) // size * size].reshape(-1, size)
-        (parameters, optimiser_state, _, _), losses = jax.lax.scan(update, (*state, inputs, targets), order)
-        return (parameters, optimiser_state), losses.mean()
+    def run_epoch(states: Any, keys: Any, inputs: Any, targets: Any, parts: Any) -> Any:
+        smallest = min(len(part) for part in parts)
+        size = min(fitting.batch_size, smallest)
+        count = smallest // size
+
+        def update_all(states: Any, batches: Any) -> Any:
+            updated = [
+                update(state, inputs[batch], values[batch])
+                for state, batch, values in zip(states, batches, targets, strict=True)
+            ]
+            return tuple(zip(*updated, strict=True))
+
+        orders = [
+            part[jax.random.permutation(key, len(part))[: count * size]].reshape(count, size)
+            for key, part in zip(keys, parts, strict=True)
+        ]
+        states, losses = jax.lax.scan(update_all, tuple(states), tuple(orders))
+        return states, [values.mean() for values in losses]
 
     return lambda parameters: (parameters, optimiser.init(parameters)), run_epoch

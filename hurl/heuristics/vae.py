@@ -253,16 +253,17 @@ def fit_vae(
         initial_parameters([latent, *reversed(fitting.hidden), size], generator),
     )
     start, run_epoch = compile_epoch(_loss(fitting, n), fitting)
-    state, key = start(parameters), jax.random.key(seed)
+    states, key, everything = [start(parameters)], jax.random.key(seed), [jnp.arange(len(inputs))]
     data = jnp.asarray(inputs if n is not None else (inputs - mean) / scale)
     loss = float("nan")
     for epoch in range(1, fitting.epochs + 1):
         key, order, noise = jax.random.split(key, 3)
-        state, losses = run_epoch(state, order, data, jax.random.normal(noise, (len(inputs), latent)))
-        loss = float(losses)
+        noises = [jax.random.normal(noise, (len(inputs), latent))]
+        states, losses = run_epoch(states, [order], data, noises, everything)
+        loss = float(losses[0])
         check_loss(loss, epoch, fitting.learning_rate)
         report(epoch, loss)
-    encoder, decoder = (Network(tuple(layers), fitting.activation) for layers in jax.device_get(state[0]))
+    encoder, decoder = (Network(tuple(layers), fitting.activation) for layers in jax.device_get(states[0][0]))
     return StateVAE(encoder, decoder, mean, scale), loss
 
 

@@ -7,6 +7,7 @@ from safetensors.numpy import load, save
 
 from hurl.guidance import HeuristicError
 from hurl.heuristics import EnsembleLowerBound
+from hurl.heuristics.ensemble import choose_beta
 from hurl.heuristics.network import as_inputs
 from hurl.heuristics.storage import pack, unpack
 from tests.data.examples import random_episodes
@@ -20,8 +21,13 @@ def heuristic():
     return EnsembleLowerBound.fit(random_episodes(), gamma=0.9, beta=1.5, **SMALL)
 
 
+def values_by_hand(heuristic, inputs):
+    pairs = zip(heuristic.networks, heuristic.priors, strict=True)
+    return np.array([network(inputs)[:, 0] + prior(inputs)[:, 0] for network, prior in pairs])
+
+
 def test_mean_minus_beta_deviations(heuristic):
-    values = np.array([network(OBSERVATIONS)[:, 0] for network in heuristic.networks])
+    values = values_by_hand(heuristic, OBSERVATIONS)
     assert len(values) == 3
     np.testing.assert_allclose(heuristic.mean(OBSERVATIONS), values.mean(axis=0), rtol=1e-5)
     expected = values.mean(axis=0) - 1.5 * values.std(axis=0)
@@ -34,7 +40,7 @@ def test_over_a_discrete_space():
     fitted = EnsembleLowerBound.fit(random_episodes(observation_space=space), gamma=0.9, beta=0.0, **SMALL)
     states = np.arange(2, 8)
     inputs = as_inputs(states, fitted.observation_space)
-    expected = np.mean([network(inputs)[:, 0] for network in fitted.networks], axis=0)
+    expected = values_by_hand(fitted, inputs).mean(axis=0)
     np.testing.assert_allclose(fitted(states), expected, rtol=1e-5)
 
 
@@ -49,47 +55,114 @@ def test_a_fresh_process_gives_bit_equal_values(heuristic, in_fresh_process):
 
 
 def test_the_seed_decides():
-    settings = SMALL | {"epochs": 1, "members": 2, "validation": 0.0}
+    settings = SMALL | {"epochs": 1, "members": 2, "validation": 0.0, "beta": 1.0}
     first, second, other = (
         EnsembleLowerBound.fit(random_episodes(), gamma=0.9, seed=seed, **settings) for seed in (0, 0, 1)
     )
     assert first.digest == second.digest != other.digest
 
 
-def test_members_see_different_episodes():
-    """Two kinds of episodes from one state: bootstrapped means of the return differ, though weights could not."""
+def test_each_member_sees_one_half_of_the_episodes():
+    """Two kinds of episodes from one state: means of the return of halves differ, though weights could not."""
     episodes = random_episodes([1] * 6, [True] * 6)
     episodes = dataclasses.replace(
         episodes, states=np.ones_like(episodes.states), rewards=np.array([0.0, 0.0, 0.0, 60.0, 60.0, 60.0])
     )
     heuristic = EnsembleLowerBound.fit(
-        episodes, gamma=0.9, validation=0.0, hidden=(4,), epochs=300, batch_size=6, learning_rate=1e-2
+        episodes, gamma=0.9, beta=1, validation=0.0, hidden=(4,), epochs=400, batch_size=3, learning_rate=1e-2
     )
-    values = [float(network(np.ones((1, 3), np.float32))[0, 0]) for network in heuristic.networks]
-    # a bootstrapped mean of six is a multiple of 10
-    np.testing.assert_allclose(values, np.round(values, -1), atol=0.5)
-    assert len(set(np.round(values, -1))) > 1
+    values = heuristic.values(np.ones((1, 3), np.float32))[:, 0]
+    # the mean of three of six is a multiple of 20
+    np.testing.assert_allclose(values, 20 * np.round(values / 20), atol=0.5)
+    assert len(set(np.round(values / 20))) > 1
 
 
-def test_one_progress_over_all_networks():
+def test_the_deviation_grows_away_from_the_data():
+    lengths = [20] * 30
+    heuristic = EnsembleLowerBound.fit(
+        random_episodes(lengths, [True] * 30), gamma=0.9, hidden=(32,), epochs=30, batch_size=64
+    )
+    directions = OBSERVATIONS / np.linalg.norm(OBSERVATIONS, axis=1, keepdims=True)
+    deviations = [heuristic.deviation(distance * directions).mean() for distance in (0, 4, 16, 64)]
+    assert (np.diff(deviations) > 0).all()
+    assert deviations[-1] > 10 * deviations[0], "it is not bounded"
+    agreeing = EnsembleLowerBound.fit(
+        random_episodes(lengths, [True] * 30), gamma=0.9, hidden=(32,), epochs=30, batch_size=64, prior=0.0
+    )
+    assert agreeing.priors == ()
+    assert agreeing.deviation(64 * directions).mean() < deviations[-1] / 2, "which networks with tanh alone are"
+
+
+class Fixed(EnsembleLowerBound):
+    """Two members, m ± 1 at every state, with m the first number of the state."""
+
+    def __init__(self):
+        self.time_limit = "cut"
+
+    def values(self, observations):
+        return np.stack([observations[:, 0] - 1, observations[:, 0] + 1])
+
+
+def test_beta_is_what_the_most_promising_states_need():
+    """Ten states from 0 to 9, one step each: m promises 3 too much from 5 on."""
+    states = np.repeat(np.arange(10.0), 2)[:, None].astype(np.float32)
+    promised = states[::2, 0]
+    episodes = dataclasses.replace(
+        random_episodes([1] * 10, [True] * 10, observation_space=gym.spaces.Box(-10, 10, (1,), np.float32)),
+        states=states,
+        rewards=np.where(promised >= 5, promised - 3, promised).astype(float),
+    )
+    assert choose_beta(Fixed(), episodes, gamma=0.9) == pytest.approx(3.0)
+    honest = dataclasses.replace(episodes, rewards=promised.astype(float))
+    assert choose_beta(Fixed(), honest, gamma=0.9) == 1.0, "a deviation is the least"
+    hopeless = dataclasses.replace(episodes, rewards=promised.astype(float) - 1000)
+    assert choose_beta(Fixed(), hopeless, gamma=0.9) == 10.0, "ten are the most"
+
+
+def test_fitting_stops_when_held_out_episodes_are_predicted_no_better():
     rows = []
-    EnsembleLowerBound.fit(
-        random_episodes(), gamma=0.9, report=lambda done, total, loss, score: rows.append((done, total)), **SMALL
+    heuristic = EnsembleLowerBound.fit(
+        random_episodes([5] * 20, [True] * 20),
+        gamma=0.9,
+        report=lambda *row: rows.append(row),
+        **(SMALL | {"epochs": 100, "learning_rate": 1e-2}),
     )
-    assert rows == [(done, 6) for done in range(1, 7)]
+    scores = [score for *_, score in rows]
+    assert len(rows) < 100
+    assert heuristic.metrics["epochs"] == int(np.argmax(scores)) + 1 == len(rows) - 3
+    assert heuristic.metrics["r2_held_out"] == pytest.approx(max(scores), abs=1e-6)
 
 
 def test_metrics_are_of_the_mean(heuristic):
-    assert set(heuristic.metrics) == {"r2_training", "r2_held_out", "seconds"}
+    assert set(heuristic.metrics) == {"epochs", "loss", "r2_training", "r2_held_out", "beta", "seconds"}
+    assert heuristic.metrics["beta"] == heuristic.beta == 1.5
+
+
+def test_an_ensemble_of_an_earlier_version_has_no_priors(heuristic):
+    bare = EnsembleLowerBound(heuristic.networks, 1.5, "cut", **heuristic.origin())
+    description, weights = pack(bare)
+    del description["settings"]["priors"]
+    loaded = unpack(description, weights, "h")
+    np.testing.assert_array_equal(loaded(OBSERVATIONS), bare(OBSERVATIONS))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [({"members": 1}, "at least 2 members to disagree, got 1"), ({"beta": -1.0}, r"beta must be 0 or more.*got -1\.0")],
+    [
+        ({"members": 1}, "at least 2 members to disagree, got 1"),
+        ({"beta": -1.0}, r"beta must be 0 or more.*got -1\.0"),
+        ({"prior": -1.0}, r"prior must be 0 or more.*got -1\.0"),
+        ({"validation": 0.0}, r"without held-out episodes \(validation=0\) beta can't be chosen"),
+    ],
 )
 def test_bad_input(arguments, message):
     with pytest.raises(HeuristicError, match=message):
         EnsembleLowerBound.fit(random_episodes(), gamma=0.9, **(SMALL | arguments))
+
+
+def test_two_episodes_are_too_few():
+    with pytest.raises(HeuristicError, match=r"has 2 episodes, too few to fit networks to halves of them"):
+        EnsembleLowerBound.fit(random_episodes([5, 5], [True, True]), gamma=0.9, **SMALL)
 
 
 def test_weights_of_another_shape_are_refused(heuristic):
