@@ -15,8 +15,6 @@ from rich.table import Column, Table
 
 from hurl import __version__
 
-__all__ = ["App", "Settings", "app", "console", "interruptible", "make_table", "report_error", "say"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 DEBUG = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)

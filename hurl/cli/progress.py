@@ -17,8 +17,6 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import LABELS, Row
 from hurl.experiments.tasks import State
 
-__all__ = ["Bars", "CampaignTable", "LiveTable", "RunProgress", "describe", "describe_last"]
-
 CLONING, ITERATION = "cloning, epoch", "iteration"
 MANY = 30  # steps that a terminal still shows
 

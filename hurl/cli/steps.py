@@ -14,8 +14,6 @@ from hurl.experiments.campaign import Campaign
 from hurl.experiments.ray_cluster import run_tasks_on_ray
 from hurl.experiments.tasks import State, Task, cores_here, run_tasks
 
-__all__ = ["Jobs", "Ray", "count_jobs", "run_campaign", "run_steps"]
-
 Jobs = Annotated[int | None, typer.Option(min=1, help="Steps at a time, a core or more each (2 by default).")]
 Ray = Annotated[
     str | None,

@@ -3,7 +3,8 @@
 from hurl.envs.make import UnknownEnvironmentError, make_env
 from hurl.envs.pool import EnvPoolVecEnv
 from hurl.envs.procgen import PROCGEN_GAMES, procgen_id
-from hurl.envs.sparse_reacher import SparseReacherEnv, SparseReacherVecEnv, register_environments, sparse_reward
+from hurl.envs.sparse_reacher import SparseReacherEnv, SparseReacherVecEnv, register_environments
+from hurl.heuristics.engineered import sparse_reward
 
 __all__ = [
     "PROCGEN_GAMES",

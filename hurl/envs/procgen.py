@@ -15,8 +15,6 @@ from typing import Literal, get_args
 
 from hurl.names import install_extra
 
-__all__ = ["PROCGEN_GAMES", "Difficulty", "prepare_procgen", "procgen_id"]
-
 Difficulty = Literal["easy", "hard"]
 
 PROCGEN_GAMES = (

@@ -11,8 +11,6 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from hurl.envs.pool import Array, EnvPoolVecEnv
 from hurl.heuristics.engineered import sparse_reward
 
-__all__ = ["SPARSE_REACHER_ID", "SparseReacherEnv", "SparseReacherVecEnv", "register_environments", "sparse_reward"]
-
 SPARSE_REACHER_ID = "hurl/SparseReacher-v0"
 HORIZON = 500
 

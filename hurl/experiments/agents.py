@@ -14,8 +14,6 @@ from hurl.guidance import HeuristicError
 from hurl.heuristics.base import StorableHeuristic
 from hurl.heuristics.value_function import ValueFunctionHeuristic, check_estimates_original
 
-__all__ = ["value_function_of"]
-
 
 def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic) -> StorableHeuristic:
     """Return the value function of a run's agent, see `ValueFunctionHeuristic.from_agent`.

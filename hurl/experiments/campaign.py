@@ -22,8 +22,6 @@ from hurl.experiments.tasks import Task
 from hurl.files import aside
 from hurl.names import nearest_or_all
 
-__all__ = ["Campaign", "CampaignRun", "check_settings", "parse_seeds", "plan_campaign", "settings_with_a_place"]
-
 MOST_SEEDS = 10_000
 
 

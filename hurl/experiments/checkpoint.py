@@ -25,18 +25,6 @@ from safetensors.numpy import load, save
 from hurl.experiments.folder import RunFolder
 from hurl.files import aside, write_whole
 
-__all__ = [
-    "CheckpointError",
-    "checkpoint_paths",
-    "is_checkpoint",
-    "read_replay",
-    "read_state",
-    "read_weights",
-    "restore",
-    "write_checkpoint",
-    "write_replay",
-]
-
 WEIGHTS, STATE = "model.safetensors", "state.json"
 
 

@@ -23,28 +23,6 @@ from hurl.names import HeuristicName, is_yaml, nearest, parse_heuristic
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
 
-__all__ = [
-    "AlgorithmConfig",
-    "DataConfig",
-    "EnvironmentConfig",
-    "FitConfig",
-    "GuidanceConfig",
-    "RunConfig",
-    "ScheduleConfig",
-    "Strict",
-    "WarmStartConfig",
-    "apply_settings",
-    "as_overrides",
-    "as_text",
-    "load_config",
-    "merge",
-    "parse_yaml",
-    "preset_description",
-    "preset_names",
-    "validate",
-    "with_values",
-]
-
 
 class Strict(BaseModel):
     """Data in which a key that there is not is an error."""

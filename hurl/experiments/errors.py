@@ -1,7 +1,5 @@
 """What is wrong with what a user wrote, or with what a run did."""
 
-__all__ = ["ConfigurationError", "RunFolderError", "TrainingFailedError"]
-
 
 class ConfigurationError(ValueError):
     """A configuration that can't be run, with what to change."""

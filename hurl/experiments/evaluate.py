@@ -19,8 +19,6 @@ from hurl.experiments.run import Evaluation, evaluate
 from hurl.experiments.trainers.base import CheckpointPolicy, build_environment
 from hurl.names import install_extra
 
-__all__ = ["check_filming", "config_of", "evaluate_checkpoint", "film", "find_checkpoint"]
-
 FRAMES_PER_SECOND = 30
 
 

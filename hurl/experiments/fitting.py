@@ -14,8 +14,6 @@ from hurl.heuristics.base import KINDS, FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
 from hurl.names import nearest, nearest_or_all
 
-__all__ = ["check_fit", "find_kind", "fit_heuristic", "kind_names"]
-
 MAKERS = {"fit": "data", "from_agent": "an agent"}  # class methods that make a heuristic, and what from
 
 

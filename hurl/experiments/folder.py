@@ -14,8 +14,6 @@ from hurl.experiments.errors import RunFolderError
 from hurl.experiments.metrics import Row, read_rows, write_rows
 from hurl.files import lock_file, package_versions, write_whole
 
-__all__ = ["RunFolder"]
-
 
 class RunFolder:
     """The folder of one run.

@@ -10,8 +10,6 @@ from typing import Any
 
 from hurl.experiments.config import FitConfig, RunConfig
 
-__all__ = ["RUNS", "CampaignFolder"]
-
 RUNS = Path("runs")  # what is trained and made outside campaigns
 
 

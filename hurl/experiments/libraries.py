@@ -13,8 +13,6 @@ from hurl.experiments.errors import ConfigurationError
 if TYPE_CHECKING:
     from hurl.experiments.trainers.base import Trainers
 
-__all__ = ["LIBRARIES", "Demand", "Library", "find_library"]
-
 
 @dataclass(frozen=True)
 class Demand:

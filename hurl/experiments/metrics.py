@@ -14,8 +14,6 @@ import numpy as np
 from hurl.experiments.errors import RunFolderError
 from hurl.files import write_whole
 
-__all__ = ["CHARTS", "COLUMNS", "LABELS", "Chart", "Column", "DamagedError", "Row", "auc", "read_rows", "write_rows"]
-
 PERCENTILES = (25, 50, 75)
 
 

@@ -14,8 +14,6 @@ from hurl.experiments.config import RunConfig, as_text, load_config
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.tuning.grid import Stage, read_grid
 
-__all__ = ["TABLES", "PaperTable", "paper_table"]
-
 # The heading of each column, and a row for each quantity.
 PaperTable = tuple[list[str], list[list[str]]]
 # Where a configuration has a value, as a dotted key, or what tells it.

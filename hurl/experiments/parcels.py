@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-__all__ = ["list_files", "pack", "read_chunks", "remove_others", "unpack"]
-
 CHUNK_BYTES = 32 * 2**20
 
 Version = tuple[int, int, int]

@@ -31,8 +31,6 @@ from hurl.names import find_function
 if TYPE_CHECKING:
     from minari import MinariDataset
 
-__all__ = ["collect_policies", "find_environment", "find_policies"]
-
 RANDOM = "random"
 
 

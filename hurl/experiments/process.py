@@ -9,8 +9,6 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-__all__ = ["prepare_process"]
-
 
 def prepare_process(threads: int) -> None:
     """Limit the thread pools of OpenMP, torch and XLA, and let XLA keep what it compiled for the next run.

@@ -27,8 +27,6 @@ from hurl.experiments.parcels import Version, list_files, pack, read_chunks, rem
 from hurl.experiments.tasks import State, Task, cores_here, first_states, raise_failures, ready_tasks, start_command
 from hurl.names import install_extra
 
-__all__ = ["RayClusterError", "connected", "run_tasks_on_ray"]
-
 POLL_SECONDS = 0.3
 REPORT_SECONDS = 5.0
 CONNECT_SECONDS = 60.0  # a client has a server of its own started, which takes a while on a busy machine

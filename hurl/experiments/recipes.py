@@ -11,8 +11,6 @@ from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.names import nearest_or_all
 
-__all__ = ["Recipe", "load_recipe", "recipe_of"]
-
 
 @dataclass(frozen=True)
 class Recipe:

@@ -19,8 +19,6 @@ from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import recipe_of
 from hurl.names import nearest_or_all
 
-__all__ = ["Cost", "Panel", "Reproduction", "Scale", "Speed", "figure_names", "plan_reproduction"]
-
 TRIAL_ITERATIONS = 2  # the first of them compiles
 # Measured: what an update of the paper's regression and of behaviour cloning takes, in updates of SAC.
 FIT_UPDATE = 0.3

@@ -24,8 +24,6 @@ from hurl.experiments.metrics import Row
 from hurl.experiments.trainers.base import EVALUATION, Trainer, build_environment, derive_seed, guidance_columns
 from hurl.guidance import HeuristicError
 
-__all__ = ["Evaluation", "evaluate", "train"]
-
 
 def train(
     config: RunConfig,

@@ -13,18 +13,6 @@ from pathlib import Path
 
 from hurl.files import write_whole
 
-__all__ = [
-    "State",
-    "Task",
-    "TasksFailedError",
-    "cores_here",
-    "first_states",
-    "raise_failures",
-    "ready_tasks",
-    "run_tasks",
-    "start_command",
-]
-
 POLL_SECONDS = 0.3
 PINNING = hasattr(os, "sched_setaffinity")  # not every system can tie a process to cores
 

@@ -30,8 +30,6 @@ from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.trainers.sb3 import find_algorithm, resolve_policy_kwargs
 from hurl.sb3.internals import write_weights
 
-__all__ = ["ZipError", "load_zip"]
-
 # What building a model and filling it raise where the file is of another.
 MISFITS = AssertionError, AttributeError, EOFError, LookupError, RuntimeError, TypeError, ValueError, pickle.PickleError
 # What of the keyword arguments of a policy the weights don't depend on.

@@ -22,8 +22,6 @@ from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import COLUMNS, DamagedError, Row, read_rows
 from hurl.names import HeuristicFolder
 
-__all__ = ["Collection", "Environment", "Floats", "ReportError", "Run", "Variant", "collect_panels", "collect_runs"]
-
 Floats = NDArray[np.float64]
 
 SEED_ENDING = re.compile(r"[-_.]?seed[-_]?\d+$")

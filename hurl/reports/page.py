@@ -32,8 +32,6 @@ from hurl.reports.statistics import (
 )
 from hurl.reports.tables import TextTable, scores_table, summary_table
 
-__all__ = ["page_of"]
-
 # Numbers of the data are rounded to so many digits: more can't be seen, and would make the page several times as large.
 DIGITS = 6
 ENDINGS = ("svg", "png")

@@ -18,8 +18,6 @@ from hurl.files import write_whole
 from hurl.reports.report import Report, Section
 from hurl.reports.statistics import CONFIDENCE, SCORE_TITLES, Estimate
 
-__all__ = ["Look", "looks_of", "ratios_of", "write_pictures"]
-
 # Okabe and Ito's colours, which people with any colour vision tell apart, without the yellow that is faint on white.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
 # Lengths of dash and gap, in points: they tell curves apart from the ninth on, where the colours begin again.

@@ -24,8 +24,6 @@ from hurl.reports.statistics import (
     summarize,
 )
 
-__all__ = ["Report", "Section", "compute_report", "write_report"]
-
 # Against which a variant is measured where the user names none: the first of these that there is.
 # In an ablation of λ, λ = 1 is the algorithm alone.
 USUAL_BASELINES = ("sac-bc", "sac", "1")

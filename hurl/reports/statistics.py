@@ -10,22 +10,6 @@ import numpy as np
 from hurl.experiments.metrics import CHARTS, COLUMNS, PERCENTILES, auc
 from hurl.reports.collect import Environment, Floats, Run, Variant
 
-__all__ = [
-    "LAST_ITERATIONS",
-    "SCORE_TITLES",
-    "AggregateScores",
-    "Curve",
-    "Estimate",
-    "Summary",
-    "aggregate",
-    "bootstrap",
-    "curve_of",
-    "default_threshold",
-    "final_return",
-    "probability_of_improvement",
-    "summarize",
-]
-
 LAST_ITERATIONS = 5
 RESAMPLES = 10_000
 RLIABLE_RESAMPLES = 2_000

@@ -14,8 +14,6 @@ from hurl.files import write_whole
 from hurl.reports.report import Report, Section
 from hurl.reports.statistics import LAST_ITERATIONS, SCORE_TITLES, AggregateScores, Estimate, Summary
 
-__all__ = ["TextTable", "scores_table", "summary_table", "write_tables"]
-
 NOTHING = "—"
 
 

@@ -14,8 +14,6 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from hurl.guidance import Guidance, Observations
 from hurl.heuristics.base import StorableHeuristic
 
-__all__ = ["ReshapeRewards", "observations_of"]
-
 
 class ReshapeRewards(ConnectorV2):  # type: ignore[misc]
     """Puts reshaped rewards into the train batch, in place of those that the environment paid.

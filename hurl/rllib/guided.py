@@ -15,8 +15,6 @@ from ray.rllib.utils import force_list
 from hurl.guidance import Guidance
 from hurl.rllib.learner import GUIDANCE_KEY, guided_learner, observe_samples
 
-__all__ = ["ALGORITHMS", "GuidableAlgorithm", "guided", "replays"]
-
 
 @dataclass(frozen=True)
 class GuidableAlgorithm:

@@ -16,8 +16,6 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from hurl.guidance import Guidance, HeuristicStatistics
 from hurl.rllib.connector import ReshapeRewards, observations_of
 
-__all__ = ["GUIDANCE_KEY", "GuidedLearner", "guided_learner", "observe_samples"]
-
 GUIDANCE_KEY = "hurl_guidance"
 
 

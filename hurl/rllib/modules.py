@@ -18,8 +18,6 @@ from hurl.envs.procgen import Difficulty, procgen_id
 from hurl.impala import ImpalaCNN
 from hurl.rllib.vector_env import on_envpool
 
-__all__ = ["ImpalaCNNModule", "on_procgen"]
-
 # Images that pass through the network together: on a CPU, those of a minibatch at once are a quarter slower.
 CHUNK = 256
 

@@ -14,8 +14,6 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from hurl.envs.make import UnknownEnvironmentError
 from hurl.envs.pool import Pool
 
-__all__ = ["EnvPoolVectorEnv", "on_envpool"]
-
 Array = NDArray[Any]
 
 

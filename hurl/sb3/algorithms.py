@@ -17,8 +17,6 @@ from hurl.guidance import Guidance
 from hurl.sb3.replay import GuidedReplayBuffer, guide_replay_buffer
 from hurl.sb3.rollout import guided_rollout
 
-__all__ = ["GuidedAlgorithm", "guided"]
-
 
 class _GuidedClass(ABCMeta):
     """The class of guided algorithms: pickled, they are made anew from the algorithm that they guide."""

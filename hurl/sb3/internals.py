@@ -19,21 +19,6 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
-__all__ = [
-    "begin_episodes",
-    "begin_learning",
-    "collect",
-    "has_actor",
-    "has_memory",
-    "is_jax",
-    "read_state",
-    "sample_at_once",
-    "seed_actions",
-    "train",
-    "write_state",
-    "write_weights",
-]
-
 
 def is_jax(model: BaseAlgorithm) -> bool:
     """Whether a model is SBX's: those of torch say which modules they save."""

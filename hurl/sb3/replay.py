@@ -16,8 +16,6 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from hurl.guidance import Guidance, Observations
 
-__all__ = ["GuidedReplayBuffer", "ReshapedRewards", "guide_replay_buffer"]
-
 # Transitions whose h is computed in one call when a stored buffer is guided anew.
 TRANSITIONS_PER_CALL = 4096
 

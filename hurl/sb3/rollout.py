@@ -15,8 +15,6 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
 from hurl.guidance import Guidance, Observations
 
-__all__ = ["Arrivals", "GuidedRolloutBuffer", "guided_rollout"]
-
 
 class Arrivals(VecEnvWrapper):
     """Lets a guidance observe the transitions of environments, which it changes nothing of.

@@ -22,8 +22,6 @@ from hurl.sb3.internals import has_actor, has_memory, is_jax
 if TYPE_CHECKING:
     from minari import MinariDataset
 
-__all__ = ["CloningResult", "WarmStartError", "warm_start"]
-
 SUPPORTED = "SAC, TQC, CrossQ, TD3, DDPG, PPO, A2C and TRPO"
 # Transitions whose loss is computed in one call.
 TRANSITIONS_PER_CALL = 2048

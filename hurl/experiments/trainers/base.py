@@ -19,20 +19,6 @@ from hurl.guidance import Guidance, HeuristicError, HeuristicStatistics
 from hurl.heuristics import storage
 from hurl.names import HeuristicName
 
-__all__ = [
-    "CLONING",
-    "EVALUATION",
-    "TRAINING",
-    "CheckpointPolicy",
-    "Trainer",
-    "Trainers",
-    "build_environment",
-    "build_guidance",
-    "derive_seed",
-    "guidance_columns",
-    "heuristic_columns",
-]
-
 TRAINING, EVALUATION, CLONING = 1, 2, 3  # what seeds are derived for
 
 

@@ -63,12 +63,11 @@ from hurl.experiments.trainers.base import (
     guidance_columns,
     heuristic_columns,
 )
-from hurl.experiments.trainers.rllib_config import EPISODE_RETURNS, configure, known_parameters, refusals
+from hurl.experiments.trainers.rllib_config import EPISODE_RETURNS, configure, refusals
+from hurl.experiments.trainers.rllib_config import known_parameters as known_parameters
 from hurl.guidance import HeuristicStatistics
 from hurl.rllib import guided
 from hurl.rllib.learner import GuidedLearner
-
-__all__ = ["RLlibPolicy", "RLlibTrainer", "build_policy", "build_trainer", "known_parameters"]
 
 NEWEST_EPISODES = 100
 HEURISTIC = ("h_mean", "h_min", "h_max")

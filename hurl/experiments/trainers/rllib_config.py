@@ -26,8 +26,6 @@ from hurl.rllib.modules import ImpalaCNNModule
 from hurl.rllib.vector_env import on_envpool
 from hurl.schedules import ConstantSchedule
 
-__all__ = ["EPISODE_RETURNS", "configure", "known_parameters", "refusals"]
-
 EPISODE_RETURNS = "hurl_episode_returns"
 
 POLICIES = ("MlpPolicy", "ImpalaCNN")

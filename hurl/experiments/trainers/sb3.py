@@ -57,16 +57,6 @@ from hurl.names import nearest
 from hurl.sb3 import guided, internals, warm_start
 from hurl.sb3.replay import GuidedReplayBuffer
 
-__all__ = [
-    "SB3Policy",
-    "SB3Trainer",
-    "build_policy",
-    "build_trainer",
-    "find_algorithm",
-    "known_parameters",
-    "resolve_policy_kwargs",
-]
-
 NOT_RESUMABLE = ("replay_buffer_class", "rollout_buffer_class", "optimize_memory_usage", "use_sde", "target_kl")
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 

@@ -10,8 +10,6 @@ from typing import Any
 from hurl.experiments.config import RunConfig, load_config, parse_yaml, preset_names, with_values
 from hurl.names import is_yaml, nearest
 
-__all__ = ["TRIALS", "Grid", "Scalar", "Stage", "TuningError", "check_grid", "check_stage", "find_source", "read_grid"]
-
 Scalar = bool | int | float | str | None
 Grid = dict[str, list[Scalar]]
 

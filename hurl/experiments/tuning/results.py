@@ -17,8 +17,6 @@ from hurl.experiments.tuning.grid import Scalar, Stage, TuningError
 from hurl.experiments.tuning.study import Study, TrialState, trial_seed
 from hurl.files import write_whole
 
-__all__ = ["Configuration", "best_values", "rank", "write_results"]
-
 
 @dataclass(frozen=True)
 class Configuration:

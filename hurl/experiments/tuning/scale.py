@@ -10,8 +10,6 @@ import numpy as np
 from hurl.experiments.metrics import Row
 from hurl.experiments.tuning.grid import TuningError
 
-__all__ = ["STARTUP_TRIALS", "Scale", "Timing", "plan_scale"]
-
 # Pruning compares with the median of finished trials, which a few must make first.
 STARTUP_TRIALS = 5
 WARM_UP_SHARE = 1 / 4

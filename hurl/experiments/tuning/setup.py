@@ -17,8 +17,6 @@ from hurl.experiments.tuning.scale import Scale, Timing, plan_scale
 from hurl.experiments.tuning.study import Study, StudyConfig, setting_up
 from hurl.names import is_yaml
 
-__all__ = ["set_up"]
-
 TIMING_ITERATIONS = 2
 
 # Runs steps, so many at a time, under a heading that says what for.

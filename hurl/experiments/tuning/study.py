@@ -25,8 +25,6 @@ from hurl.experiments.tuning.grid import Grid, Stage, TuningError
 from hurl.experiments.tuning.scale import STARTUP_TRIALS, Scale, Timing
 from hurl.files import lock_file, write_whole
 
-__all__ = ["Study", "StudyConfig", "TrialState", "setting_up", "trial_seed"]
-
 TrialState = optuna.trial.TrialState
 
 STUDY_NAME = "hurl"

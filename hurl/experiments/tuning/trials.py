@@ -15,8 +15,6 @@ from hurl.experiments.tuning.grid import TuningError
 from hurl.experiments.tuning.study import Study, TrialState
 from hurl.files import lock_file
 
-__all__ = ["run_trial"]
-
 
 def run_trial(study: Study, number: int, report: Callable[[Row], None] = lambda row: None) -> TrialState:
     """Run a trial from where it is, unless it is finished or another process has it; return the state that it is in.
