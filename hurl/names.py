@@ -138,7 +138,7 @@ def find_function(name: str) -> Callable[..., Any]:
         raise ValueError(f"{name!r} is not of the form module:function")
     try:
         module = import_module(module_name)
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, SyntaxError) as error:
         raise ValueError(f"{name!r} can't be imported: {error}") from None
     names = [key for key, value in vars(module).items() if callable(value)]
     if function_name not in names:

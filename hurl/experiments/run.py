@@ -89,11 +89,11 @@ class _Run:
 
     def go_on(self, report_cloning: Callable[[int, float], None], report_resuming: Callable[[int], None]) -> None:
         """Algorithm 1: for each iteration collect and train, evaluate, write the row, save a checkpoint."""
-        for row in self.rows:
-            self.report(row)
         if self.rows:
             report_resuming(self.rows[-1].iteration)
-        elif self.config.warm_start is not None:
+        for row in self.rows:
+            self.report(row)
+        if not self.rows and self.config.warm_start is not None:
             self._record(0, self._clone(report_cloning))
         first = self.rows[-1].iteration + 1 if self.rows else 1
         for iteration in range(first, self.config.iterations + 1):

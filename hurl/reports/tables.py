@@ -59,7 +59,7 @@ def _samples(summary: Summary) -> str:
 
 def _form(estimate: Estimate) -> str:
     """Return the format of a return: tenths of large ones are noise."""
-    return ",.0f" if abs(estimate.value) >= 1_000 else ",.1f"
+    return "z,.0f" if abs(estimate.value) >= 1_000 else "z,.1f"
 
 
 def scores_table(scores: Sequence[AggregateScores]) -> TextTable:
