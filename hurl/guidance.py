@@ -104,9 +104,7 @@ class HeuristicStatistics:
         return cls(sum(counts), sum(totals), min(minima), max(maxima))
 
     def since(self, earlier: HeuristicStatistics) -> HeuristicStatistics:
-        """Return those of what came after earlier ones, unless that is none of them; limits are those of all."""
-        if self.count < earlier.count:
-            return self
+        """Return those of what came after earlier ones of the same values; limits are those of all."""
         return HeuristicStatistics(self.count - earlier.count, self.total - earlier.total, self.minimum, self.maximum)
 
     def add(self, values: NDArray[np.float32]) -> None:

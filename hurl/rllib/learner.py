@@ -37,7 +37,7 @@ class GuidedLearner(Learner):  # type: ignore[misc]
         guidance: Guidance = self.config.learner_config_dict[GUIDANCE_KEY]
         self.guidance = guidance.start()
         self._guided_config: AlgorithmConfig | None = None
-        self._logged = HeuristicStatistics()
+        self._logged = self.guidance.statistics, HeuristicStatistics()
         reshaping = ReshapeRewards(self.guidance, arriving=not self.replays)
         self._learner_connector.insert_before(AddColumnsFromEpisodesToTrainBatch, reshaping)
 
@@ -68,8 +68,13 @@ class GuidedLearner(Learner):  # type: ignore[misc]
         for name, value in (("lambda", self.guidance.lambda_), ("discount", self.guidance.discount)):
             self.metrics.log_value((DEFAULT_MODULE_ID, f"guidance_{name}"), value, reduce="mean", window=1)
         if not self.replays:
-            log_heuristic(self.metrics, self.guidance.statistics.since(self._logged), DEFAULT_MODULE_ID)
-            self._logged = replace(self.guidance.statistics)
+            log_heuristic(self.metrics, self._newly_arrived(), DEFAULT_MODULE_ID)
+
+    def _newly_arrived(self) -> HeuristicStatistics:
+        """Return the statistics of what has arrived since they were last asked for; each iteration has its own."""
+        present, (known, earlier) = self.guidance.statistics, self._logged
+        self._logged = present, replace(present)
+        return present.since(earlier) if present is known else present
 
 
 def log_heuristic(metrics: MetricsLogger, statistics: HeuristicStatistics, *prefix: str) -> None:
