@@ -46,6 +46,7 @@ PPO = {
     "gamma": GAMMA,
     "iterations": 5,
     "steps_per_iteration": 200,
+    "evaluation_episodes": 3,
     "checkpoint_every": 2,
 }
 SAC = PPO | {
@@ -162,22 +163,22 @@ def test_a_killed_run_ends_with_the_very_metrics_of_one_left_alone(tmp_path):
 
 
 PROCESSES = {
-    "PPO, a learner of its own": with_parameters(PPO, learners={"num_learners": 1}) | {"iterations": 3},
-    "SAC, two env runners": with_parameters(SAC, env_runners={"num_env_runners": 2}) | {"iterations": 3},
-    "DQN": PPO | {"algorithm": {"name": "rllib.DQN", "parameters": DQN}, "iterations": 3},
+    "PPO, a learner of its own": with_parameters(PPO, learners={"num_learners": 1}),
+    "SAC, an env runner of its own": with_parameters(SAC, env_runners={"num_env_runners": 1}),
+    "DQN": PPO | {"algorithm": {"name": "rllib.DQN", "parameters": DQN}},
 }
 
 
 @pytest.mark.parametrize("case", PROCESSES)
 def test_an_interrupted_run_repeats_whatever_processes_it_has(case, tmp_path):
-    config = configured(PROCESSES[case])
+    config = configured(PROCESSES[case], iterations=2, checkpoint_every=1)
     with pytest.raises(InterruptionError):
-        train(config, tmp_path / "run", stop_after(2))
+        train(config, tmp_path / "run", stop_after(1))
     rows = train(config, tmp_path / "run")
     train(config, tmp_path / "alone")
     assert repeating(tmp_path / "run" / "metrics.csv") == repeating(tmp_path / "alone" / "metrics.csv")
-    assert [row.lambda_ for row in rows] == pytest.approx([0.5, 0.75, 1.0])
-    assert [row.steps for row in rows] == [n * config.steps_per_iteration for n in (1, 2, 3)]
+    assert [row.lambda_ for row in rows] == pytest.approx([0.5, 1.0])
+    assert [row.steps for row in rows] == [config.steps_per_iteration, 2 * config.steps_per_iteration]
     assert all(np.isfinite([row.return_mean, row.h_mean]).all() for row in rows)
     assert not (tmp_path / "run" / "replay").exists()
 
@@ -233,11 +234,10 @@ def test_a_schedule_goes_on_where_the_algorithm_is_built_anew(tmp_path):
     values = with_parameters(PPO, entropy_coeff=[[0, 1.0], [400, 0.0]])
     config, folder = configured(values, iterations=3, checkpoint_every=1), RunFolder(tmp_path / "run")
     with folder.open(config), closing(build_trainer(config, folder)) as trainer:
-        for iteration in (1, 2):
-            trainer.iterate()
-            trainer.save(iteration)
-            (result,) = trainer.algorithm.learner_group.foreach_learner(entropy_coefficient)
-            assert result.get() == pytest.approx(1 - iteration / 2)
+        trainer.iterate()
+        trainer.save(1)
+        (result,) = trainer.algorithm.learner_group.foreach_learner(entropy_coefficient)
+        assert result.get() == pytest.approx(0.5)
 
 
 def test_episodes_longer_than_a_batch_count_whole(tmp_path):
