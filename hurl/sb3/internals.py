@@ -49,7 +49,7 @@ def read_state(model: BaseAlgorithm) -> dict[str, Any]:
             for key, (owner, attribute) in _jax_states(model).items()
         }
     variables = {name: _attribute(model, name) for name in _torch_variables(model)}
-    arrays: dict[str, Any] = _map_tensors({"parameters": model.get_parameters(), "variables": variables}, _to_array)
+    arrays: dict[str, Any] = map_tensors({"parameters": model.get_parameters(), "variables": variables}, _to_array)
     return arrays
 
 
@@ -59,7 +59,7 @@ def write_state(model: BaseAlgorithm, state: Mapping[str, Any]) -> None:
         for key, (owner, attribute) in _jax_states(model).items():
             setattr(owner, attribute, _like(getattr(owner, attribute), state[key], key))
         return
-    stored = _map_tensors(dict(state), lambda array: torch.as_tensor(array, device=model.device))
+    stored = map_tensors(dict(state), lambda array: torch.as_tensor(array, device=model.device))
     model.set_parameters(stored["parameters"], exact_match=True)
     for name in _torch_variables(model):
         _attribute(model, name).data = stored["variables"][name]
@@ -108,12 +108,12 @@ def _like(tree: Any, leaves: list[Any], name: str) -> Any:
     return jax.tree.unflatten(structure, new)
 
 
-def _map_tensors(values: Any, function: Callable[[Any], Any]) -> Any:
+def map_tensors(values: Any, function: Callable[[Any], Any]) -> Any:
     """Return nested values with a function applied to tensors and arrays."""
     if isinstance(values, dict):
-        return {key: _map_tensors(value, function) for key, value in values.items()}
+        return {key: map_tensors(value, function) for key, value in values.items()}
     if isinstance(values, list | tuple):
-        return type(values)(_map_tensors(value, function) for value in values)
+        return type(values)(map_tensors(value, function) for value in values)
     return function(values) if isinstance(values, torch.Tensor | np.ndarray) else values
 
 

@@ -68,6 +68,7 @@ from hurl.experiments.trainers.rllib_config import known_parameters as known_par
 from hurl.guidance import HeuristicStatistics
 from hurl.rllib import guided
 from hurl.rllib.learner import GuidedLearner
+from hurl.sb3.internals import map_tensors
 
 NEWEST_EPISODES = 100
 HEURISTIC = ("h_mean", "h_min", "h_max")
@@ -185,7 +186,7 @@ class RLlibTrainer:
         learner = _learner_state(self.algorithm)
         weights = {
             "weights": learner[COMPONENT_RL_MODULE][DEFAULT_MODULE_ID],
-            "optimisers": _map_arrays(learner[COMPONENT_OPTIMIZER], np.asarray),
+            "optimisers": map_tensors(learner[COMPONENT_OPTIMIZER], np.asarray),
             "adapted": next(iter(self.algorithm.learner_group.foreach_learner(_read_adapted))).get(),
         }
         state = {
@@ -254,7 +255,7 @@ def _set_learner_state(algorithm: Algorithm, stored: Mapping[str, Any]) -> None:
     shapes = [{name: np.shape(value) for name, value in values.items()} for values in (fresh, stored["weights"])]
     if shapes[0] != shapes[1]:
         raise ValueError("its weights have other names or shapes")
-    optimisers = _map_arrays(stored["optimisers"], torch.as_tensor)
+    optimisers = map_tensors(stored["optimisers"], torch.as_tensor)
     learner = {COMPONENT_RL_MODULE: {DEFAULT_MODULE_ID: stored["weights"]}, COMPONENT_OPTIMIZER: optimisers}
     algorithm.learner_group.set_state({COMPONENT_LEARNER: learner})
     algorithm.learner_group.foreach_learner(_set_adapted, adapted=stored["adapted"])
@@ -280,15 +281,6 @@ def _move_schedules(learner: Learner, steps: int) -> None:
     schedulers = getattr(learner, "entropy_coeff_schedulers_per_module", None)
     if schedulers is not None:
         schedulers[DEFAULT_MODULE_ID].update(timestep=steps)
-
-
-def _map_arrays(values: Any, function: Callable[[Any], Any]) -> Any:
-    """Return nested values with a function applied to arrays and tensors."""
-    if isinstance(values, dict):
-        return {key: _map_arrays(value, function) for key, value in values.items()}
-    if isinstance(values, list | tuple):
-        return type(values)(_map_arrays(value, function) for value in values)
-    return function(values) if isinstance(values, np.ndarray | torch.Tensor) else values
 
 
 def _count_steps(algorithm: Algorithm, steps: int) -> None:
