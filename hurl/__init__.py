@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hurl.guidance import Guidance, HeuristicError, reshape
+from hurl.ladder import Ladder
 from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, TanhSchedule
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ __all__ = [
     "ExponentialSchedule",
     "Guidance",
     "HeuristicError",
+    "Ladder",
     "LinearSchedule",
     "MonteCarloHeuristic",
     "TanhSchedule",

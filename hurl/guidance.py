@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hurl.ladder import Bandit, Ladder
 from hurl.schedules import Schedule, check_coefficient
 
 __all__ = [
@@ -31,6 +33,8 @@ Floats = NDArray[np.floating[Any]]
 
 # How many of the newest episodes a guidance remembers: as many as Stable-Baselines3 averages its returns over.
 EPISODES = 100
+# What acts in an episode that one rung began and another goes on with.
+NO_RUNG = -1
 
 
 def reshape(
@@ -77,6 +81,15 @@ def potential_term(
     """
     term: Floats = gamma * np.where(terminated, np.float32(0), _floating(next_values))
     return term if shaping == "hurl" else term - np.asarray(values)
+
+
+def check_shaping(schedule: Schedule | Ladder, shaping: Shaping) -> None:
+    """Refuse a ladder for rewards that are the same on all rungs."""
+    if isinstance(schedule, Ladder) and shaping != "hurl":
+        raise ValueError(
+            f"a ladder is for shaping='hurl', whose rewards differ from rung to rung, not for {shaping!r}: "
+            "give it a schedule"
+        )
 
 
 class HeuristicError(ValueError):
@@ -130,17 +143,19 @@ class Episode:
 
 
 class Guidance:
-    """A heuristic with a schedule of λ: all that turns a base algorithm into a heuristic-guided one.
+    """A heuristic with a schedule or a ladder of λ: all that turns a base algorithm into a heuristic-guided one.
 
     It is the only clock of λ. It counts the environment steps that it is told of: λ is the schedule's value for
 
         n = ⌈steps / steps_per_iteration⌉
 
-    so that, as in Algorithm 1, the n-th batch of `steps_per_iteration` steps is trained on with λ_n.
+    so that, as in Algorithm 1, the n-th batch of `steps_per_iteration` steps is trained on with λ_n. With a ladder, λ
+    is that of the rung that is at work, `on`, and else that of the best one.
 
     :param heuristic: h, a function of a batch of raw observations `(n, *shape) -> (n,)`; dictionary observations
         arrive as a dictionary of such batches
-    :param schedule: `schedule(n)` is λ for iteration n = 1, 2, …
+    :param schedule: `schedule(n)` is λ for iteration n = 1, 2, …; or a `Ladder`, whose rungs are all learnt and tried;
+        none means `Ladder()`, the rungs that suit γ
     :param gamma: γ ∈ [0, 1], the discount of the original MDP
     :param steps_per_iteration: environment steps in an iteration of the schedule, over all environments
     :param shaping: `"hurl"`: r + (1−λ)γh(s') with discount λγ (the method);
@@ -151,28 +166,33 @@ class Guidance:
     def __init__(
         self,
         heuristic: Heuristic,
-        schedule: Schedule,
+        schedule: Schedule | Ladder | None = None,
         *,
         gamma: float,
         steps_per_iteration: int = 10_000,
         shaping: Shaping = "hurl",
     ) -> None:
+        schedule = Ladder() if schedule is None else schedule
         if not callable(heuristic):
             raise TypeError(f"the heuristic must be a function of a batch of observations, got {heuristic!r}")
-        if not callable(schedule):
+        if not callable(schedule) and not isinstance(schedule, Ladder):
             raise TypeError(
-                f"the schedule must be a function of the iteration, such as ConstantSchedule(0.9), got {schedule!r}"
+                "the schedule must be a function of the iteration, such as ConstantSchedule(0.9), or a Ladder, "
+                f"got {schedule!r}"
             )
         if steps_per_iteration < 1:
             raise ValueError(f"steps_per_iteration must be at least 1, got {steps_per_iteration!r}")
         if shaping not in get_args(Shaping):
             raise ValueError(f"shaping must be one of {', '.join(get_args(Shaping))}, got {shaping!r}")
+        check_shaping(schedule, shaping)
         self.heuristic = heuristic
-        self.schedule = schedule
         self.gamma = gamma
+        self.schedule = schedule.for_gamma(gamma) if isinstance(schedule, Ladder) else schedule
         self.steps_per_iteration = steps_per_iteration
         self.shaping = shaping
         self.steps = self.iteration = self._target = 0
+        self._at_work: int | None = None
+        self.bandit = Bandit(self.schedule) if isinstance(self.schedule, Ladder) else None
         self.episodes: deque[Episode] = deque(maxlen=EPISODES)
         self.abandon_episodes()
         self.advance(0)
@@ -199,8 +219,11 @@ class Guidance:
             )
         self._gamma = gamma
 
-    def start(self) -> Guidance:
-        """Return a guidance with the same parts and a count of its own, at the same step."""
+    def start(self, seed: int | None = None) -> Guidance:
+        """Return a guidance with the same parts and a count of its own, at the same step.
+
+        :param seed: of the draws of a ladder's rungs, where nothing has been counted yet
+        """
         copy = Guidance(
             self.heuristic,
             self.schedule,
@@ -208,8 +231,18 @@ class Guidance:
             steps_per_iteration=self.steps_per_iteration,
             shaping=self.shaping,
         )
-        copy.restore(self.state())
+        if copy.bandit is not None and seed is not None and self.steps == 0:
+            copy.bandit.seed(seed)
+        else:
+            copy.restore(self.state())
         return copy
+
+    @property
+    def lambda_(self) -> float:
+        """λ, the mixing coefficient in force."""
+        if self.bandit is None:
+            return self._lambda
+        return self.rungs[self.bandit.best if self._at_work is None else self._at_work]
 
     # The clock -------------------------------------------------------------------------------------------------------
 
@@ -223,10 +256,12 @@ class Guidance:
         self._target = max(self._target, self.steps + ahead)
         iteration = max(1, -(-self._target // self.steps_per_iteration))
         if iteration != self.iteration:
-            lambda_ = self.schedule(iteration)
-            check_coefficient(f"the schedule's value for iteration {iteration}", lambda_)
-            self.iteration, self.lambda_ = iteration, lambda_
+            if not isinstance(self.schedule, Ladder):
+                self._lambda = self.schedule(iteration)
+                check_coefficient(f"the schedule's value for iteration {iteration}", self._lambda)
+            self.iteration = iteration
             self.statistics = HeuristicStatistics()
+            self.rung_steps = np.zeros(len(self.rungs), np.int64)
 
     def begin(self, iteration: int) -> None:
         """Move to the beginning of an iteration, for who counts iterations and not steps."""
@@ -235,13 +270,17 @@ class Guidance:
 
     def state(self) -> dict[str, Any]:
         """Return how far it is, as JSON holds it; episodes that are going on are not in it."""
-        return {"steps": self.steps, "episodes": [astuple(episode) for episode in self.episodes]}
+        state = {"steps": self.steps, "episodes": [astuple(episode) for episode in self.episodes]}
+        return state if self.bandit is None else state | {"bandit": self.bandit.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         self.steps, self._target = 0, 0
         self.episodes = deque((Episode(*values) for values in state["episodes"]), maxlen=EPISODES)
         self.abandon_episodes()
+        if self.bandit is not None and "bandit" in state:
+            self.bandit.restore(state["bandit"])
+        self.iteration = 0
         self.advance(int(state["steps"]))
 
     def observe(
@@ -255,7 +294,7 @@ class Guidance:
         """Take in the transitions that arrive together, one of each environment, calling the heuristic once.
 
         They are counted, and h(s') goes into `statistics`, which are those of the present iteration. An episode that
-        ends goes into `episodes`.
+        ends goes into `episodes`, and where there is a ladder tells the bandit what its rung is worth.
 
         :param rewards: as the environments paid them, shape (n,)
         :param terminated: whether s' is terminal, shape (n,)
@@ -272,15 +311,97 @@ class Guidance:
     def abandon_episodes(self) -> None:
         """Forget the episodes that are going on: their environments were reset."""
         self._running = np.zeros((3, 0))
+        self._acting = np.zeros(0, np.intp)
+        self._turn: int | None = None
+        self._turn_episodes = 0
 
     def _add_to_episodes(self, rewards: NDArray[Any], next_values: NDArray[np.float32], ended: NDArray[Any]) -> None:
         if self._running.shape[1] != len(rewards):  # other environments than before
             self._running = np.zeros((3, len(rewards)))
         self._running += (rewards, np.ones(len(rewards)), next_values)
+        totals = self._running[0].copy()
         for index in np.flatnonzero(ended):
             total, length, h_total = self._running[:, index].tolist()
             self.episodes.append(Episode(total, int(length), h_total / length))
             self._running[:, index] = 0.0
+        if self.bandit is not None:
+            self._climb(self.bandit, ended, totals)
+
+    # The ladder ------------------------------------------------------------------------------------------------------
+
+    @property
+    def rungs(self) -> tuple[float, ...]:
+        """The λ of a ladder; none where there is a schedule."""
+        return self.schedule.rungs if isinstance(self.schedule, Ladder) else ()
+
+    @property
+    def best_rung(self) -> int | None:
+        """The number of the rung with the best returns; none where there is a schedule."""
+        return None if self.bandit is None else self.bandit.best
+
+    @contextmanager
+    def on(self, rung: int) -> Iterator[None]:
+        """Let λ be that of a rung, by its number, for a while; of a schedule, which has one λ, nothing changes."""
+        before, self._at_work = self._at_work, rung
+        try:
+            yield
+        finally:
+            self._at_work = before
+
+    def acting(self, count: int) -> NDArray[np.intp]:
+        """Return the number of the rung that acts in each of so many environments, shape (count,).
+
+        It is chosen when an episode begins, for the whole of it.
+        """
+        if len(self._acting) != count:  # episodes begin in all of them
+            assert self.bandit is not None
+            self._acting = np.zeros(0, np.intp)
+            for _ in range(count):
+                self._acting = np.append(self._acting, self.bandit.choose(self._acting))
+        return self._acting
+
+    def take_turn(self, count: int) -> int:
+        """Return the number of the rung that acts in all of so many environments, for who learns from the newest alone.
+
+        It stays the same until as many episodes as there are environments have begun and ended under it. A schedule has
+        one, number 0.
+        """
+        if self.bandit is None:
+            return 0
+        if self._turn is None or self._turn_episodes >= count:
+            before, self._turn, self._turn_episodes = self._turn, self.bandit.choose(), 0
+            if self._turn != before:  # what is going on in the environments is of no rung alone
+                self._acting = np.full(count, self._turn if before is None else NO_RUNG)
+        return self._turn
+
+    def rung_figures(self) -> dict[str, float]:
+        """Return the returns of each rung's newest episodes and its share of the present iteration's steps, by name."""
+        if self.bandit is None:
+            return {}
+        shares = self.rung_steps / max(1, self.rung_steps.sum())
+        figures = {"return": self.bandit.means.tolist(), "share": shares.tolist()}
+        return {
+            f"{name}_{rung:g}": value
+            for name, values in figures.items()
+            for rung, value in zip(self.rungs, values, strict=True)
+            if not np.isnan(value)
+        }
+
+    def _climb(self, bandit: Bandit, ended: NDArray[Any], totals: NDArray[np.float64]) -> None:
+        """Count the steps of each rung; where episodes ended, tell the bandit, and say which rungs begin the next."""
+        acting, turn = self.acting(len(ended)), self._turn
+        present = acting if turn is None else np.full(len(ended), turn)
+        self.rung_steps += np.bincount(present, minlength=len(self.rungs))
+        if not ended.any():
+            return
+        for index in np.flatnonzero(ended):
+            if acting[index] != NO_RUNG:
+                bandit.add(int(acting[index]), float(totals[index]))
+                self._turn_episodes += 1
+        going_on = acting[~ended].tolist()
+        for index in np.flatnonzero(ended):
+            acting[index] = bandit.choose(going_on) if turn is None else turn
+            going_on.append(acting[index])
 
     # The reshaped MDP ------------------------------------------------------------------------------------------------
 

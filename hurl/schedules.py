@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from hurl.names import Registry
 
@@ -25,7 +25,7 @@ class Schedule(Protocol):
 
 # A configuration names a kind of schedule, and beside it the arguments of its constructor, or of its class method
 # `for_run` where it has one. An argument called `iterations` is the run's own number unless it is set.
-KINDS: Registry[Schedule] = Registry("hurl.schedules")
+KINDS: Registry[Any] = Registry("hurl.schedules")
 register = KINDS.register
 
 

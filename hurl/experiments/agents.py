@@ -9,10 +9,11 @@ from typing import Any
 from hurl.experiments.checkpoint import read_state
 from hurl.experiments.evaluate import config_of, find_checkpoint
 from hurl.experiments.trainers.base import build_environment
-from hurl.experiments.trainers.sb3 import build_policy
+from hurl.experiments.trainers.sb3 import build_policy, load_weights
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import StorableHeuristic
 from hurl.heuristics.value_function import ValueFunctionHeuristic, check_estimates_original
+from hurl.ladder import Ladder
 
 
 def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic) -> StorableHeuristic:
@@ -27,10 +28,11 @@ def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic) -> St
     if state["iteration"] == 0:
         raise HeuristicError(f"the critic of {checkpoint} was never trained: name the run of an agent that learnt")
     if config.guidance is not None:
-        lambda_ = config.guidance.schedule.build(config.iterations)(state["iteration"])
-        check_estimates_original(lambda_, config.guidance.shaping)
+        schedule = config.guidance.schedule.build(config.iterations)
+        if not isinstance(schedule, Ladder):  # the last rung of which is the original problem
+            check_estimates_original(schedule(state["iteration"]), config.guidance.shaping)
     with closing(build_environment(config, 1, config.seed)) as env:
         policy = build_policy(config, env)
-        policy.load(checkpoint)
+        load_weights(policy.model, checkpoint)
         heuristic: StorableHeuristic = cls.from_agent(policy.model)
         return heuristic

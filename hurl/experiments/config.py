@@ -18,7 +18,8 @@ from pydantic.functional_validators import BeforeValidator, InstanceOf, field_va
 
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.libraries import Demand, Library, find_library
-from hurl.guidance import Shaping
+from hurl.guidance import Shaping, check_shaping
+from hurl.ladder import Ladder
 from hurl.names import HeuristicName, is_yaml, nearest, parse_heuristic
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
@@ -65,7 +66,7 @@ class AlgorithmConfig(Strict):
 
 
 class ScheduleConfig(Strict, extra="allow"):
-    """λ over the iterations: a kind of schedule, and beside it the parameters that this kind has."""
+    """λ over the iterations: a kind of schedule or a ladder, and beside it the parameters that this kind has."""
 
     kind: str = "tanh"
 
@@ -87,13 +88,13 @@ class ScheduleConfig(Strict, extra="allow"):
         assert self.model_extra is not None
         return self.model_extra
 
-    def build(self, iterations: int) -> Schedule:
+    def build(self, iterations: int) -> Schedule | Ladder:
         """Make the schedule for a run of so many iterations."""
         own = {"iterations": iterations} if self.parameters.get("iterations", 0) is None else {}
         return _schedule_maker(self.kind)(**self.parameters | own)
 
 
-def _schedule_maker(kind: str) -> Callable[..., Schedule]:
+def _schedule_maker(kind: str) -> Callable[..., Schedule | Ladder]:
     if kind not in SCHEDULES.load():
         raise ValueError(f"must be one of {', '.join(SCHEDULES)}")
     return getattr(SCHEDULES[kind], "for_run", SCHEDULES[kind])
@@ -132,7 +133,9 @@ class GuidanceConfig(Strict):
     ] = Field(
         description="module:function, a saved heuristic's folder, or the kind of one to be fitted to the run's data"
     )
-    schedule: ScheduleConfig
+    schedule: ScheduleConfig = Field(
+        default_factory=lambda: ScheduleConfig(kind="ladder"), description="without it, a ladder with rungs by gamma"
+    )
     shaping: Shaping = "hurl"
 
 
@@ -196,7 +199,10 @@ class RunConfig(Strict):
             raise ValueError("iterations: input should be greater than or equal to 1, got 0 without a warm_start")
         if self.guidance is not None:
             try:
-                self.guidance.schedule.build(max(1, self.iterations))
+                schedule = self.guidance.schedule.build(max(1, self.iterations))
+                check_shaping(
+                    schedule.for_gamma(self.gamma) if isinstance(schedule, Ladder) else schedule, self.guidance.shaping
+                )
             except (TypeError, ValueError) as error:
                 raise ValueError(f"guidance.schedule: {error}") from None
         if self.data is None and self.needs_data:

@@ -61,6 +61,11 @@ TRAINING_RETURN = Chart(
 )
 LAMBDA = Chart("lambda", "λ, the mixing coefficient", "λ", "guidance", ("lambda",))
 DISCOUNT = Chart("discount", "Discount λγ of the reshaped problem", "λγ", "guidance", ("discount",))
+GUIDED_SHARE = Chart("guided_share", "Ladder: share of steps below λ = 1", "share", "ladder", ("guided_share",))
+GUIDED_RETURN = Chart(
+    "guided_return", "Ladder: return on the best rung below λ = 1", "return", "ladder", ("guided_return",)
+)
+BASE_RETURN = Chart("base_return", "Ladder: return on the rung λ = 1", "return", "ladder", ("base_return",))
 HEURISTIC = Chart("h", "Heuristic h: mean, minimum to maximum", "h", "guidance", ("h_mean", "h_min", "h_max"))
 
 
@@ -84,6 +89,9 @@ class Row:
     h_mean: Annotated[float, Column(tag="guidance/h_mean", chart=HEURISTIC)]
     h_min: Annotated[float, Column(tag="guidance/h_min")]
     h_max: Annotated[float, Column(tag="guidance/h_max")]
+    guided_share: Annotated[float, Column(chart=GUIDED_SHARE)] = np.nan
+    guided_return: Annotated[float, Column(chart=GUIDED_RETURN)] = np.nan
+    base_return: Annotated[float, Column(chart=BASE_RETURN)] = np.nan
     seconds_collecting: float
     seconds_training: float
     seconds_evaluating: float

@@ -89,6 +89,11 @@ def _check(config: AlgorithmConfig, guidance: Guidance) -> None:
             f"gamma is {config.gamma!r} for {name} and {guidance.gamma!r} for its guidance: "
             f"set .training(gamma={guidance.gamma!r})"
         )
+    if guidance.bandit is not None:
+        raise ValueError(
+            f"{guidance.schedule} can't be had with RLlib: its learners and env runners are processes with one network "
+            "each, where every rung needs its own; give the guidance a schedule, such as ConstantSchedule(0.95)"
+        )
     n_step = getattr(config, "n_step", 1)
     if n_step != 1:
         raise ValueError(

@@ -5,15 +5,20 @@ from __future__ import annotations
 import copyreg
 import inspect
 from abc import ABCMeta
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.guidance import Guidance
+from hurl.sb3 import internals
 from hurl.sb3.replay import GuidedReplayBuffer, guide_replay_buffer
 from hurl.sb3.rollout import guided_rollout
 
@@ -32,10 +37,16 @@ copyreg.pickle(_GuidedClass, _reduce)
 
 
 class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
-    """What guidance adds to any algorithm: the keyword `guidance`, and its figures in the log."""
+    """What guidance adds to any algorithm: the keyword `guidance`, its figures in the log, and networks for each rung.
+
+    With a ladder the model's own networks are those of its last rung, λ = 1, and there are others beside them, which
+    take their place while their rung is at work, see `on_rung`. With a schedule there is nothing beside them.
+    """
 
     guidance: Guidance | None
     guidance_state: dict[str, Any] | None = None
+    rung_states: list[dict[str, Any]] | None = None
+    _networks: list[dict[str, Any]]  # of all rungs but the last
     _has_own_guidance = False  # until `_setup_model`, it is the one that was given, which other models may share
 
     def __init__(self, *args: Any, guidance: Guidance | None = None, **kwargs: Any) -> None:
@@ -75,7 +86,7 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
                 f"gamma is {self.__dict__['gamma']!r} for the algorithm and {guidance.gamma!r} for its guidance: "
                 "give both the same, or leave it out of the algorithm's arguments"
             )
-        self.guidance = guidance.start()
+        self.guidance = guidance.start(self.seed)
         if self.guidance_state is not None and guidance.steps == 0:
             self.guidance.restore(self.guidance_state)
         self._has_own_guidance = True
@@ -90,14 +101,79 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
         return prepared
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Save the model, and with it how far its guidance is."""
+        """Save the model, and with it how far its guidance is, and the networks of a ladder's rungs."""
         assert self.guidance is not None
         self.guidance_state = self.guidance.state()
+        self.rung_states = self.read_rungs()
         super().save(*args, **kwargs)
 
-    def dump_logs(self, *args: Any, **kwargs: Any) -> None:
-        """Write log data: the algorithm's, and λ, γ̃ and the h of the present iteration."""
+    @classmethod
+    def load(cls, *args: Any, **kwargs: Any) -> Self:
+        """Load a model; rungs that the file does not hold begin with the networks of λ = 1."""
+        model = super().load(*args, **kwargs)
+        model.share_networks()
+        if model.rung_states is not None and len(model.rung_states) == len(model._networks):
+            model.write_rungs(model.rung_states)
+        model.rung_states = None
+        return model
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_networks"]
+
+    # The ladder ------------------------------------------------------------------------------------------------------
+
+    def share_networks(self) -> None:
+        """Give every rung of a ladder copies of the model's own networks, as after a warm start."""
         assert self.guidance is not None
+        self._networks = [internals.copy_networks(self) for _ in self.guidance.rungs[1:]]
+
+    @contextmanager
+    def on_rung(self, rung: int) -> Iterator[None]:
+        """Let the model's networks and λ be those of a rung, by its number, for a while."""
+        assert self.guidance is not None
+        with self.guidance.on(rung):
+            if rung == len(self._networks):  # the last, whose networks are the model's own
+                yield
+                return
+            own = {name: vars(self)[name] for name in self._networks[rung]}
+            vars(self).update(self._networks[rung])
+            try:
+                yield
+            finally:
+                self._networks[rung] = {name: vars(self)[name] for name in own}
+                vars(self).update(own)
+
+    def read_rungs(self) -> list[dict[str, Any]]:
+        """Return weights, optimiser states, keys and counters of all rungs but the last."""
+        states = []
+        for rung in range(len(self._networks)):
+            with self.on_rung(rung):
+                counters = {name: vars(self)[name] for name in internals.COUNTERS if name in vars(self)}
+                states.append({"networks": internals.read_state(self), "counters": counters})
+        return states
+
+    def write_rungs(self, states: list[dict[str, Any]]) -> None:
+        """Put in what `read_rungs` returned."""
+        for rung, state in enumerate(states):
+            with self.on_rung(rung):
+                internals.write_state(self, state["networks"])
+                vars(self).update(state["counters"])
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the actions for observations, as ever; with a ladder, those of the rung with the best returns."""
+        best = None if self.guidance is None else self.guidance.best_rung
+        if best is None:
+            return super().predict(*args, **kwargs)
+        with self.on_rung(best):
+            return super().predict(*args, **kwargs)
+
+    # The log ---------------------------------------------------------------------------------------------------------
+
+    def dump_logs(self, *args: Any, **kwargs: Any) -> None:
+        """Write log data: the algorithm's, and λ, γ̃, the h of the present iteration and what each rung is worth."""
+        assert self.guidance is not None
+        for name, value in self.guidance.rung_figures().items():
+            self.logger.record(f"guidance/{name}", value)
         self.logger.record("guidance/lambda", self.guidance.lambda_)
         self.logger.record("guidance/discount", self.guidance.discount)
         statistics = self.guidance.statistics
@@ -122,6 +198,7 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         super()._setup_model()
         assert self.replay_buffer is not None
         self.replay_buffer = guide_replay_buffer(self.replay_buffer, guidance)
+        self.share_networks()
 
     @property
     def gamma(self) -> float:
@@ -158,6 +235,47 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         with replay_buffer.arriving():
             super()._store_transition(replay_buffer, *args, **kwargs)
 
+    # The ladder: every rung learns from all transitions, by a share of each batch, and acts for whole episodes.
+
+    _is_collecting = False
+
+    def train(self, gradient_steps: int, batch_size: int, **kwargs: Any) -> None:
+        """Train on the replay buffer: all rungs as often, each on its share of the batch."""
+        count = len(self._networks) + 1
+        for rung in range(count):
+            with self.on_rung(rung):
+                super().train(gradient_steps, max(1, batch_size // count), **kwargs)
+
+    def _sample_action(self, *args: Any, **kwargs: Any) -> Any:
+        self._is_collecting = True
+        try:
+            return super()._sample_action(*args, **kwargs)
+        finally:
+            self._is_collecting = False
+
+    def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return actions for observations: of the best rung, or in training of that which acts in an environment."""
+        if not self._is_collecting or not self._networks:
+            return super().predict(observation, *args, **kwargs)
+        assert self.guidance is not None
+        acting = self.guidance.acting(self.n_envs)
+        actions, state = None, None
+        for rung in np.unique(acting).tolist():
+            with self.on_rung(rung):
+                chosen, state = super(GuidedAlgorithm, self).predict(observation, *args, **kwargs)
+            actions = chosen if actions is None else np.where(_like(acting == rung, chosen), chosen, actions)
+        return actions, state
+
+    def _on_step(self) -> None:
+        for rung in range(len(self._networks) + 1):
+            with self.on_rung(rung):
+                super()._on_step()
+
+
+def _like(mask: NDArray[np.bool_], values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mask of rows with as many axes as the values."""
+    return mask.reshape(-1, *(1,) * (values.ndim - 1))
+
 
 class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
     """Guidance for algorithms with a rollout buffer: each rollout is one of the reshaped MDP, at one λ."""
@@ -165,6 +283,7 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
     def _setup_model(self) -> None:
         self._start_guidance()
         super()._setup_model()
+        self.share_networks()
 
     @property
     def gamma(self) -> float:
@@ -180,8 +299,21 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
         """Collect a rollout with the rewards and the discount of the iteration that it completes."""
         assert self.guidance is not None
         self.guidance.advance(0, ahead=rollout_buffer.buffer_size * env.num_envs)
-        with guided_rollout(env, self.guidance, self._vec_normalize_env, self._last_obs, rollout_buffer) as watched:
+        self._turn = self.guidance.take_turn(env.num_envs)
+        with (
+            self.on_rung(self._turn),
+            guided_rollout(env, self.guidance, self._vec_normalize_env, self._last_obs, rollout_buffer) as watched,
+        ):
             return super().collect_rollouts(watched, callback, rollout_buffer, *args, **kwargs)
+
+    # The ladder: rollouts belong to one rung each, which acts in all environments and learns from them alone.
+
+    _turn = 0
+
+    def train(self) -> None:
+        """Train on the newest rollout: with a ladder, the rung that has collected it."""
+        with self.on_rung(self._turn):
+            super().train()
 
 
 def guided(algorithm: type[BaseAlgorithm]) -> type[Any]:

@@ -7,6 +7,7 @@ the two halves of `learn`. Of what there is, torch's models have modules and SBX
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy, deepcopy
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,27 @@ def write_weights(model: BaseAlgorithm, find: Callable[[str, str], Any]) -> None
         leaves = jax.tree.leaves({name: find(attribute, name) for name in names})
         fields = _like({name: getattr(state, name) for name in names}, leaves, attribute)
         setattr(model.policy, attribute, state.replace(**fields))
+
+
+# Counters that go with networks: how often they were updated, when target networks and parameters are to be set anew.
+COUNTERS = ("_n_updates", "_n_calls", "reset_idx")
+
+
+def copy_networks(model: BaseAlgorithm) -> dict[str, Any]:
+    """Return copies of all attributes of a model that change as it learns: networks, optimisers, keys and counters."""
+    if is_jax(model):  # whose states are immutable
+        own = [attribute for owner, attribute in _jax_states(model).values() if owner is model]
+        networks = {name: getattr(model, name) for name in own} | {"policy": copy(model.policy)}
+    else:
+        learnt = {name: value for name, value in vars(model).items() if _is_learnt(value)}
+        networks = deepcopy(learnt)  # at once, so that optimisers stay with their parameters
+    return networks | {name: vars(model)[name] for name in COUNTERS if name in vars(model)}
+
+
+def _is_learnt(value: Any) -> bool:
+    if isinstance(value, list) and value:
+        return all(isinstance(part, torch.Tensor) for part in value)
+    return isinstance(value, torch.nn.Module | torch.Tensor | torch.optim.Optimizer)
 
 
 def _jax_states(model: BaseAlgorithm) -> dict[str, tuple[Any, str]]:

@@ -73,7 +73,8 @@ def warm_start(
     standard deviation; where that is a head on the actor's layers, as in SAC, it moves with them, as does a critic that
     shares layers with the actor). Optimiser states stay as they are, target actors become copies of the cloned one, and
     no random state of the model is touched. Algorithms without an actor are refused: the outputs of a Q-network are
-    returns, which trained as preferences between actions would mislead the learning that follows.
+    returns, which trained as preferences between actions would mislead the learning that follows. Of a guided model
+    with a ladder, all rungs get the networks of λ = 1 after it.
 
     :param model: an actor-critic model of Stable-Baselines3, sb3-contrib or SBX, guided or not
     :param dataset: a Minari dataset or its id, or episodes that were read before
@@ -108,6 +109,9 @@ def warm_start(
         updates += len(batches)
         report(epoch, loss)
     actor.finish()
+    share_networks = getattr(model, "share_networks", None)
+    if share_networks is not None:
+        share_networks()
     return CloningResult(epochs, updates, perf_counter() - started, before, actor.loss(data))
 
 

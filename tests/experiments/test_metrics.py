@@ -78,7 +78,8 @@ def test_a_column_that_is_declared_is_written_read_shown_and_drawn(tmp_path):
 
 
 def test_rows_are_read_as_they_were_written(tmp_path):
-    rows = [row(n, n / 3, h=0.1, training=-1e-7) for n in (0, 1, 2)]
+    ladder = {"guided_share": 0.5, "guided_return": 1 / 3, "base_return": -1.0}
+    rows = [replace(row(n, n / 3, h=0.1, training=-1e-7), **ladder) for n in (0, 1, 2)]
     write_rows(tmp_path / "metrics.csv", rows)
     assert list(read_rows(tmp_path / "metrics.csv")) == rows
 

@@ -130,7 +130,21 @@ def guidance_columns(guidance: Guidance | None, gamma: float) -> dict[str, Any]:
     """Return what a row says of guidance: λ, γ̃, and h over the iteration where anything arrived."""
     if guidance is None:
         return {"lambda_": 1.0, "discount": gamma} | heuristic_columns(HeuristicStatistics())
-    return {"lambda_": guidance.lambda_, "discount": guidance.discount} | heuristic_columns(guidance.statistics)
+    now = {"lambda_": guidance.lambda_, "discount": guidance.discount}
+    return now | heuristic_columns(guidance.statistics) | _ladder_columns(guidance)
+
+
+def _ladder_columns(guidance: Guidance) -> dict[str, float]:
+    """Return what a row says of a ladder: how much the rungs below λ = 1 act, what the best of them pays, and λ = 1."""
+    if guidance.bandit is None:
+        return {}
+    *guided, base = guidance.bandit.means.tolist()
+    *guided_steps, _ = guidance.rung_steps.tolist()
+    return {
+        "guided_share": sum(guided_steps) / max(1, guidance.rung_steps.sum()),
+        "guided_return": max(guided, default=np.nan, key=lambda mean: -np.inf if np.isnan(mean) else mean),
+        "base_return": base,
+    }
 
 
 def heuristic_columns(statistics: HeuristicStatistics) -> dict[str, float]:

@@ -55,8 +55,11 @@ from hurl.experiments.trainers.base import (
 from hurl.guidance import Guidance
 from hurl.names import nearest
 from hurl.sb3 import guided, internals, warm_start
+from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.replay import GuidedReplayBuffer
 
+# Where a checkpoint's weights hold those of a ladder's rungs but the last, whose place is that of a model without one.
+RUNGS = "rungs"
 NOT_RESUMABLE = ("replay_buffer_class", "rollout_buffer_class", "optimize_memory_usage", "use_sde", "target_kl")
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 
@@ -150,21 +153,28 @@ class SB3Trainer:
     def save(self, iteration: int) -> None:
         """Write a checkpoint, and begin new episodes."""
         _cut_episodes(self.model)
+        rungs = self.model.read_rungs() if isinstance(self.model, GuidedAlgorithm) else []
         state = {
             "counters": _counters(self.model),
+            "rungs": [rung["counters"] for rung in rungs],
+            "best_rung": None if self.guidance is None else self.guidance.best_rung,
             "guidance": None if self.guidance is None else self.guidance.state(),
             "episodes": list(self.model.ep_info_buffer or []),
             "random": _random_states(self.model),
             "replay": _save_replay(self.folder, self.model, iteration),
         }
-        write_checkpoint(self.folder, iteration, state, internals.read_state(self.model))
+        weights = internals.read_state(self.model) | {RUNGS: [rung["networks"] for rung in rungs]}
+        write_checkpoint(self.folder, iteration, state, weights)
         if 0 < iteration < self.config.iterations:
             self._begin_episodes(iteration)
 
     def load(self, checkpoint: Path) -> None:
         """Put a checkpoint into the model, which is freshly built."""
         state, model = read_state(checkpoint), self.model
-        _load_weights(model, checkpoint)
+        stored = load_weights(model, checkpoint)
+        if isinstance(model, GuidedAlgorithm):
+            rungs = zip(stored[RUNGS], state["rungs"], strict=True)
+            model.write_rungs([{"networks": networks, "counters": counters} for networks, counters in rungs])
         if state["replay"] is not None:
             _load_replay(self.folder, model, state["replay"])
         if self.guidance is not None:
@@ -205,9 +215,10 @@ class SB3Policy:
         return self.model.predict(observation, state, episode_start, deterministic)
 
     def load(self, checkpoint: Path) -> None:
-        """Take the weights of a checkpoint, and how far it explored."""
-        _load_weights(self.model, checkpoint)
-        counters = read_state(checkpoint)["counters"]
+        """Take the weights of a checkpoint, with a ladder those of the best rung, and how far it explored."""
+        state = read_state(checkpoint)
+        load_weights(self.model, checkpoint, state.get("best_rung"))
+        counters = state["counters"]
         self.model.num_timesteps = counters["num_timesteps"]
         if hasattr(self.model, "exploration_rate"):
             self.model.exploration_rate = counters["exploration_rate"]
@@ -228,9 +239,15 @@ def build_policy(config: RunConfig, env: VecEnv) -> SB3Policy:
         return SB3Policy(_build_model(config.model_copy(update={"algorithm": algorithm}), env, None))
 
 
-def _load_weights(model: BaseAlgorithm, checkpoint: Path) -> None:
-    stored = read_weights(checkpoint)
-    restore(checkpoint, lambda: internals.write_state(model, stored))
+def load_weights(model: BaseAlgorithm, checkpoint: Path, rung: int | None = None) -> dict[str, Any]:
+    """Put the weights of a checkpoint into a model; return all that it holds.
+
+    :param rung: of a ladder, by its number; none means those of λ = 1, which a run without a ladder has alone
+    """
+    stored: dict[str, Any] = read_weights(checkpoint)
+    rungs = [*stored.get(RUNGS, ()), stored]
+    restore(checkpoint, lambda: internals.write_state(model, rungs[-1 if rung is None else rung]))
+    return stored
 
 
 # From a configuration to a model -------------------------------------------------------------------------------------
