@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ ENTROPY = """    entropy: Annotated[float, Column("entropy", ".2f", "training/en
 # What shows it, in a process whose table has that column.
 PROGRAM = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from hurl.experiments import metrics
 
