@@ -303,9 +303,12 @@ class Guidance:
         """
         terminated = np.asarray(terminated, bool)
         values, next_values = self._values(observations, next_observations)
+        iterations = self.steps // self.steps_per_iteration
         self.advance(len(next_values))
         self.statistics.add(next_values)
         self._add_to_episodes(np.asarray(rewards), next_values, terminated | np.asarray(truncated, bool))
+        if self.bandit is not None and self.steps // self.steps_per_iteration > iterations:
+            self.bandit.close_block()
         return self._terms(values, next_values, terminated)
 
     def abandon_episodes(self) -> None:
@@ -375,7 +378,7 @@ class Guidance:
         return self._turn
 
     def rung_figures(self) -> dict[str, float]:
-        """Return the returns of each rung's newest episodes and its share of the present iteration's steps, by name."""
+        """Return what each rung has paid in its newest iterations, and its share of this one's steps, by name."""
         if self.bandit is None:
             return {}
         shares = self.rung_steps / max(1, self.rung_steps.sum())

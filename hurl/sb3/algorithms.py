@@ -22,6 +22,9 @@ from hurl.sb3 import internals
 from hurl.sb3.replay import GuidedReplayBuffer, guide_replay_buffer
 from hurl.sb3.rollout import guided_rollout
 
+# Of a rung that is not the best: batch normalisation needs several transitions.
+SMALLEST_BATCH = 8
+
 
 class _GuidedClass(ABCMeta):
     """The class of guided algorithms: pickled, they are made anew from the algorithm that they guide."""
@@ -240,11 +243,12 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
     _is_collecting = False
 
     def train(self, gradient_steps: int, batch_size: int, **kwargs: Any) -> None:
-        """Train on the replay buffer: all rungs as often, each on its share of the batch."""
-        count = len(self._networks) + 1
-        for rung in range(count):
+        """Train on the replay buffer: all rungs as often, each on its share of a batch."""
+        assert self.guidance is not None
+        shares = [1.0] if self.guidance.bandit is None else self.guidance.bandit.shares
+        for rung, share in enumerate(shares):
             with self.on_rung(rung):
-                super().train(gradient_steps, max(1, batch_size // count), **kwargs)
+                super().train(gradient_steps, max(round(share * batch_size), min(SMALLEST_BATCH, batch_size)), **kwargs)
 
     def _sample_action(self, *args: Any, **kwargs: Any) -> Any:
         self._is_collecting = True

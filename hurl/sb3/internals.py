@@ -93,8 +93,16 @@ def copy_networks(model: BaseAlgorithm) -> dict[str, Any]:
         networks = {name: getattr(model, name) for name in own} | {"policy": copy(model.policy)}
     else:
         learnt = {name: value for name, value in vars(model).items() if _is_learnt(value)}
-        networks = deepcopy(learnt)  # at once, so that optimisers stay with their parameters
+        networks = deepcopy(learnt, _drawn_noise(model))  # at once, so that optimisers stay with their parameters
     return networks | {name: vars(model)[name] for name in COUNTERS if name in vars(model)}
+
+
+def _drawn_noise(model: BaseAlgorithm) -> dict[int, Any]:
+    """Return what `deepcopy` is to put for the noise that gSDE has drawn, which depends on parameters and is none."""
+    distributions = [module.action_dist for module in model.policy.modules() if hasattr(module, "action_dist")]
+    drawn = [value for distribution in distributions for value in vars(distribution).values()]
+    kept = {id(value): value for value in drawn if isinstance(value, torch.distributions.Distribution)}
+    return kept | {id(value): value.detach() for value in drawn if isinstance(value, torch.Tensor)}
 
 
 def _is_learnt(value: Any) -> bool:

@@ -59,6 +59,15 @@ def test_lambda_one_is_the_base_algorithm(case, normalize):
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_a_ladder_of_one_rung_is_the_base_algorithm(case):
+    algorithm, env_id, options = CASES[case]
+    base = train(algorithm, env_id, **options)
+    guidance = hurl.Guidance(wild, hurl.Ladder(1.0), gamma=0.97, steps_per_iteration=50)
+    for expected, found in zip(base, train(hurl.guided(algorithm), env_id, guidance=guidance, **options), strict=True):
+        np.testing.assert_array_equal(expected, found)
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_lambda_below_one_is_not(case):
     algorithm, env_id, options = CASES[case]
     base = train(algorithm, env_id, **options)

@@ -1,0 +1,288 @@
+"""A ladder: every rung learns its own reshaped problem from the same data, and the best of them acts."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import sbx
+import stable_baselines3 as sb3
+from gymnasium import spaces
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import hurl
+from hurl.sb3 import internals
+from tests.sb3.conftest import GAMMA, ByHand, heuristic
+from tests.sb3.test_algorithms import ALGORITHMS, OFF_POLICY, PPO, build, make_guidance
+
+LADDER = hurl.Ladder(0.5, 1.0)
+
+
+def laddered(name, walk, ladder=LADDER, **options):
+    return build(name, walk, guidance=make_guidance(ladder), **options)
+
+
+def leaves(model):
+    """Return weights and optimiser states as flat arrays; random keys begin anew when SBX loads a model."""
+    found = []
+    internals.map_tensors(internals.read_state(model), lambda array: found.append(np.array(array)) or array)
+    return [array for array in found if array.dtype != np.uint32]
+
+
+def judge(bandit, best):
+    """Let a rung be clearly the best in the newest blocks."""
+    for block in range(8):
+        for rung in range(bandit.count):
+            bandit.add(rung, block + (1000.0 if rung == best else -1000.0))
+        bandit.close_block()
+
+
+def differ(first, second):
+    return any(not np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_learns_on_all_rungs_saves_and_goes_on(name, walk, tmp_path):
+    model = laddered(name, walk).learn(200)
+    networks = []
+    for rung in (0, 1):
+        with model.on_rung(rung):
+            networks.append(leaves(model))
+    assert differ(*networks)
+    assert all(len(blocks) >= 2 for blocks in model.guidance.bandit.blocks)
+
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model", env=walk(action=ALGORITHMS[name][1]))
+    assert loaded.guidance.bandit.state() == model.guidance.bandit.state()
+    observations = model.env.reset()
+    for rung in (0, 1):
+        with loaded.on_rung(rung):
+            assert not differ(networks[rung], leaves(loaded))
+        with model.on_rung(rung), loaded.on_rung(rung):
+            expected = type(model).unguided.predict(model, observations, deterministic=True)[0]
+            found = type(model).unguided.predict(loaded, observations, deterministic=True)[0]
+        np.testing.assert_array_equal(expected, found)
+    loaded.learn(20, reset_num_timesteps=False)
+    assert loaded.guidance.steps == 220
+
+
+@pytest.mark.parametrize("name", ["sb3.SAC", "sbx.SAC"])
+def test_a_transition_serves_every_rung(name, walk):
+    model = laddered(name, walk).learn(100)
+    for rung, lambda_ in enumerate((0.5, 1.0)):
+        by_hand = ByHand(lambda_)
+        with model.on_rung(rung):
+            samples = model.replay_buffer.sample(64)
+        np.testing.assert_allclose(samples.discounts, lambda_ * GAMMA, rtol=1e-6)
+        walked = zip(samples.observations.numpy(), samples.rewards.numpy()[:, 0], strict=True)
+        for (episode, time), reward in walked:
+            assert reward == pytest.approx(by_hand.reward(int(episode), int(time)), rel=1e-5)
+
+
+def test_all_rungs_are_updated_as_often_and_share_a_batch_once_one_is_the_best(walk, monkeypatch):
+    model = laddered("sb3.SAC", walk).learn(40)
+    sample, sizes = model.replay_buffer.sample, []
+
+    def watched(batch_size, env=None):
+        sizes.append((model.guidance.lambda_, batch_size))
+        return sample(batch_size, env=env)
+
+    monkeypatch.setattr(model.replay_buffer, "sample", watched)
+    model.train(2, 8)
+    assert sizes == [(0.5, 8), (0.5, 8), (1.0, 8), (1.0, 8)]
+    assert model._n_updates == 2
+    with model.on_rung(0):
+        assert model._n_updates == 2
+    judge(model.guidance.bandit, best=0)
+    sizes.clear()
+    model.train(1, 64)
+    assert sizes == [(0.5, 56), (1.0, 8)]
+
+
+def test_the_rung_with_the_best_returns_acts(walk):
+    model = laddered("sb3.SAC", walk).learn(60)
+    observations = np.zeros((3, 2), np.float32)
+    actions = {}
+    for rung in (0, 1):
+        with model.on_rung(rung):
+            actions[rung] = sb3.SAC.predict(model, observations, deterministic=True)[0]
+    assert not np.array_equal(actions[0], actions[1])
+    for best in (0, 1):
+        judge(model.guidance.bandit, best)
+        assert model.guidance.lambda_ == (0.5, 1.0)[best]
+        np.testing.assert_array_equal(model.predict(observations, deterministic=True)[0], actions[best])
+
+
+def test_in_training_each_environment_has_the_actions_of_its_rung(walk):
+    model = laddered("sb3.TD3", lambda **options: walk(n_envs=4, **options)).learn(60)
+    acting = model.guidance.acting(4).copy()
+    assert set(acting.tolist()) <= {0, 1}
+    model.guidance._acting[:] = [0, 1, 1, 0]
+    actions, _ = model._sample_action(0, None, 4)
+    for rung, environments in ((0, [0, 3]), (1, [1, 2])):
+        with model.on_rung(rung):
+            expected = sb3.TD3.predict(model, model._last_obs)[0]
+        np.testing.assert_array_equal(actions[environments], expected[environments])
+
+
+def test_a_rollout_is_of_one_rung_and_trains_it_alone(walk):
+    model = laddered("sb3.PPO", walk)
+    before = leaves(model)
+    model.learn(20)
+    assert model._turn == 1  # λ = 1 comes first
+    assert differ(before, leaves(model))
+    with model.on_rung(0):
+        assert not differ(before, leaves(model))
+    assert model.gamma == GAMMA
+
+
+def test_long_episodes_are_judged_by_the_rung_that_had_the_whole_of_them(walk):
+    guidance = make_guidance(LADDER).start(0)
+    assert guidance.take_turn(2) == 1
+    for rung in (1, 0, 1):  # they can't be compared yet, and take turns, two episodes each
+        assert guidance.take_turn(2) == rung
+        while guidance.take_turn(2) == rung:
+            step = np.zeros((2, 2), np.float32)
+            guidance.observe(step, step, np.array([1.0, 2.0]), np.array([True, True]), np.array([False, False]))
+    assert guidance.bandit.episodes == [2, 4]
+
+
+def test_an_episode_with_two_rungs_counts_for_none():
+    guidance = make_guidance(LADDER).start(0)
+    step, no, yes = np.zeros((2, 2), np.float32), np.array([False, False]), np.array([True, False])
+    first = guidance.take_turn(2)
+    for _ in range(2):  # the second environment's episode goes on
+        guidance.observe(step, step, np.ones(2), yes, no)
+    assert guidance.take_turn(2) != first
+    guidance.observe(step, step, np.ones(2), np.array([False, True]), no)
+    assert guidance.bandit.episodes == [0, 2]
+
+
+class Images(gym.Env):
+    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self._observe(), {}
+
+    def _observe(self):
+        return np.full((36, 36, 1), self.time, np.uint8)
+
+    def step(self, action):
+        self.time += 1
+        return self._observe(), float(action), self.time == 9, False, {}
+
+
+def test_images(tmp_path):
+    guidance = hurl.Guidance(lambda images: images[:, 0, 0, 0].astype(float), LADDER, gamma=GAMMA)
+    options = OFF_POLICY | {"policy_kwargs": {"features_extractor_kwargs": {"features_dim": 4}, "net_arch": [4]}}
+    model = hurl.guided(sb3.DQN)("CnnPolicy", Images(), guidance=guidance, seed=0, **options).learn(60)
+    assert model.predict(np.zeros((2, 36, 36, 1), np.uint8))[0].shape == (2,)
+
+
+def test_dictionaries_several_steps_and_normalisation(walk):
+    small = {"policy_kwargs": {"net_arch": [4]}, "seed": 0} | OFF_POLICY
+    guidance = make_guidance(LADDER)
+    model = hurl.guided(sb3.SAC)("MultiInputPolicy", walk(observation="dict"), guidance=guidance, **small).learn(60)
+    assert model.replay_buffer.rewards.raw.any()
+
+    model = hurl.guided(sb3.SAC)("MlpPolicy", walk(), guidance=guidance, n_steps=3, **small).learn(60)
+    with model.on_rung(0):
+        discounts = model.replay_buffer.sample(64).discounts.numpy()
+    assert np.isclose(discounts, [(0.5 * GAMMA) ** n for n in (1, 2, 3)]).any(axis=1).all()
+
+    env = VecNormalize(walk(), gamma=GAMMA)
+    model = hurl.guided(sb3.SAC)("MlpPolicy", env, guidance=guidance, **small).learn(60)
+    first, later = model.guidance.bandit.blocks[1][0], 10 * 2 * 7
+    assert first == 21 + later / 2  # of episodes 0 and 2, as they were paid
+
+
+def test_hindsight_experience_replay():
+    class Reach(gym.Env):
+        observation_space = spaces.Dict(
+            {key: spaces.Box(-9, 9, (1,), np.float32) for key in ("observation", "achieved_goal", "desired_goal")}
+        )
+        action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+        def _observe(self):
+            here = np.array([self.place], np.float32)
+            return {"observation": here, "achieved_goal": here, "desired_goal": np.array([self.goal], np.float32)}
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.place, self.goal, self.time = 0.0, float(self.np_random.uniform(-3, 3)), 0
+            return self._observe(), {}
+
+        def compute_reward(self, achieved, desired, info):
+            return -(np.abs(achieved - desired) > 0.5).astype(np.float32).reshape(-1)
+
+        def step(self, action):
+            self.place, self.time = self.place + float(action[0]), self.time + 1
+            shown = self._observe()
+            reward = float(self.compute_reward(shown["achieved_goal"][None], shown["desired_goal"][None], {})[0])
+            return shown, reward, False, self.time == 10, {}
+
+    def h(observations):
+        return -np.abs(observations["achieved_goal"] - observations["desired_goal"])[:, 0]
+
+    guidance = hurl.Guidance(h, LADDER, gamma=GAMMA)
+    options = OFF_POLICY | {"replay_buffer_class": sb3.HerReplayBuffer, "policy_kwargs": {"net_arch": [4]}}
+    model = hurl.guided(sb3.SAC)("MultiInputPolicy", Reach(), guidance=guidance, seed=0, **options).learn(80)
+    with model.on_rung(0):
+        guided = model.replay_buffer.sample(200).rewards.numpy()
+    with model.on_rung(1):
+        plain = model.replay_buffer.sample(200).rewards.numpy()
+    assert set(plain.ravel().tolist()) <= {-1.0, 0.0}
+    assert not set(guided.ravel().tolist()) <= {-1.0, 0.0}
+
+
+def test_state_dependent_exploration(walk):
+    laddered("sb3.SAC", walk, use_sde=True).learn(60)
+
+
+@pytest.mark.parametrize("name", ["sb3.SAC", "sb3.PPO"])
+def test_tensorboard_says_what_each_rung_is_worth(name, walk, tmp_path):
+    model = laddered(name, walk)
+    model.set_logger(configure(str(tmp_path), ["tensorboard"]))
+    model.learn(120)
+    model.dump_logs()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    tags = {tag for tag in events.Tags()["scalars"] if tag.startswith("guidance/")}
+    assert tags >= {f"guidance/{kind}_{rung}" for kind in ("return", "share") for rung in ("0.5", "1")}
+    shares = [events.Scalars(f"guidance/share_{rung}")[-1].value for rung in ("0.5", "1")]
+    assert sum(shares) == pytest.approx(1.0)
+
+
+def test_a_model_without_a_ladder_goes_on_with_one(walk, tmp_path):
+    model = build("sb3.SAC", walk, guidance=make_guidance()).learn(60)
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model", env=walk(), guidance=make_guidance(LADDER))
+    for rung in (0, 1):
+        with loaded.on_rung(rung):
+            assert not differ(leaves(model), leaves(loaded))
+    assert loaded.learn(60, reset_num_timesteps=False).guidance.steps == 120
+
+
+@pytest.mark.parametrize("algorithm", [sb3.SAC, sbx.SAC])
+def test_without_a_schedule_the_rungs_suit_gamma(algorithm, walk):
+    guidance = hurl.Guidance(heuristic, gamma=0.99)
+    assert guidance.rungs == pytest.approx((0.850, 1.0), abs=1e-3)
+    model = hurl.guided(algorithm)("MlpPolicy", walk(), guidance=guidance, gamma=0.99, seed=0, **OFF_POLICY)
+    assert model.guidance.rungs == guidance.rungs
+
+
+def test_the_draws_of_rungs_follow_the_seed(walk):
+    def returns(seed):
+        model = laddered("sb3.PPO", walk, seed=seed, **PPO).learn(400)
+        return model.guidance.bandit.state()["draws"]
+
+    assert returns(1) == returns(1) != returns(2)
+
+
+def test_environments_may_change(walk):
+    model = laddered("sb3.SAC", walk).learn(60)
+    model.set_env(DummyVecEnv([walk().envs[0].__class__]))
+    assert model.learn(20, reset_num_timesteps=False).guidance.steps == 80
