@@ -42,6 +42,9 @@ def collect(
     transitions: Annotated[int | None, typer.Option(help="Transitions of each policy (10,000 by default).")] = None,
     env: Annotated[str | None, typer.Option(metavar="ID", help="The environment (the runs' own by default).")] = None,
     every: Annotated[int, typer.Option(min=1, help="Of a run, every so many-th checkpoint.")] = 1,
+    policies: Annotated[
+        int | None, typer.Option(min=1, help="Of those of a run, so many, evenly spaced up to the last.")
+    ] = None,
     algorithm: Annotated[
         str | None, typer.Option(metavar="NAME", help="The algorithm of .zip files, such as sb3.PPO or sbx.SAC.")
     ] = None,
@@ -67,6 +70,7 @@ def collect(
             raise ValueError(f"a recipe trains policies of its own: leave either --recipe or {sources[0]!r} out")
         made = _train_recipe(recipe, seed, run)
         sources, dataset, default = [str(made.run)], dataset or made.dataset, made.transitions
+        policies = made.policies if policies is None else policies
     if not sources:
         raise ValueError("there is no policy to roll out: name a run's folder, a .zip file, random, or a --recipe")
     if dataset is None:
@@ -82,6 +86,7 @@ def collect(
             n_envs=n_envs,
             env_id=env,
             every=every,
+            count=policies,
             algorithm=algorithm,
             deterministic=deterministic,
             seed=seed,

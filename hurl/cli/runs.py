@@ -36,8 +36,8 @@ def train(
         plan, data = Campaign(RUNS), config.data
         config, _ = plan.prepare(config)
         say(
-            f"First what the run is made from: {data.transitions:,} transitions of each of {data.policies} policies, "
-            f"of a run of {data.train} with {data.iterations} iterations"
+            f"First what the run is made from: {data.transitions:,} transitions of each of {data.policy_count} "
+            f"policies, of a run of {data.train} with {data.iterations} iterations"
         )
         run_campaign(plan, jobs=1)
     prepare_process(config.threads)

@@ -112,7 +112,9 @@ class Campaign:
         self.add_behaviour(recipe)
         data = self.folder.data / recipe.dataset
         options = ("--dataset", recipe.dataset, "--root", str(self.folder.data), "--seed", str(recipe.seed))
-        arguments = ("collect", str(recipe.run), *options, "--threads", "1", "--transitions", str(recipe.transitions))
+        some = () if recipe.policies is None else ("--policies", str(recipe.policies))
+        number = ("--transitions", str(recipe.transitions), *some)
+        arguments = ("collect", str(recipe.run), *options, "--threads", "1", *number)
         # the part of an unfinished collection that is there goes with it to where it is carried on
         self._add(f"data {recipe.dataset}", arguments, (recipe.run,), (data, aside(data)), finished=data.exists())
         return data

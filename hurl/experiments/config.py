@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    ValidationError,
+    create_model,
+    model_serializer,
+)
 from pydantic.functional_validators import BeforeValidator, InstanceOf, field_validator, model_validator
 
 from hurl.experiments.errors import ConfigurationError
@@ -161,6 +171,15 @@ class DataConfig(Strict):
     seed: int | None = Field(
         None, ge=0, description="of the rollouts and of what is fitted to them; none means the run's own"
     )
+    policies: int | None = Field(
+        None, ge=1, description="at most so many of the checkpoints, evenly spaced up to the last; none means all"
+    )
+
+    # What is made for other runs is named by a digest of configurations, and those without it keep theirs.
+    @model_serializer(mode="wrap")
+    def _leave_out_no_policies(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = write(self)
+        return {key: value for key, value in values.items() if key != "policies" or value is not None}
 
     @property
     def run(self) -> RunConfig:
@@ -168,9 +187,10 @@ class DataConfig(Strict):
         return load_config(self.train, as_overrides({"iterations": self.iterations} | self.settings))
 
     @property
-    def policies(self) -> int:
-        """How many checkpoints that run leaves: the last is one of them, whenever it comes."""
-        return -(-self.iterations // self.run.checkpoint_every)
+    def policy_count(self) -> int:
+        """How many policies are rolled out; the last checkpoint of that run is one of them, whenever it comes."""
+        checkpoints = -(-self.iterations // self.run.checkpoint_every)
+        return checkpoints if self.policies is None else min(self.policies, checkpoints)
 
 
 class RunConfig(Strict):

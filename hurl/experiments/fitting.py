@@ -57,6 +57,9 @@ def check_fit(kind: str, parameters: Mapping[str, Any]) -> type[Any]:
     for name, parameter in own.items():
         if parameter.default is parameter.empty and name != "gamma" and name not in parameters:
             raise ConfigurationError(f"{kind} needs the parameter {name!r}: give it with --set {name}=…")
+    if "of" in own:  # what is not its own is for the kind that it is made of
+        rest = {name: value for name, value in parameters.items() if name not in own}
+        check_fit(parameters.get("of", own["of"].default), rest)
     return cls
 
 

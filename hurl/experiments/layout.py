@@ -53,9 +53,10 @@ class CampaignFolder:
         return self.shared / "behaviour" / f"{_flat(preset)}-{_digest(config.model_dump(mode='json'))}"
 
     @staticmethod
-    def dataset(behaviour: Path, transitions: int, seed: int) -> str:
-        """Return the id of what is collected from such a run; it is kept in `data`."""
-        return f"{behaviour.name}/{transitions}-seed-{seed}-v0"
+    def dataset(behaviour: Path, transitions: int, seed: int, policies: int | None = None) -> str:
+        """Return the id of what is collected from such a run, or from so many of its policies; it is kept in `data`."""
+        some = "" if policies is None else f"{policies}x"
+        return f"{behaviour.name}/{some}{transitions}-seed-{seed}-v0"
 
     def heuristic(self, dataset: str, fit: FitConfig, gamma: float, seed: int) -> Path:
         """Return the folder of a heuristic that is fitted to a dataset."""

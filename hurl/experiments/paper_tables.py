@@ -35,7 +35,7 @@ BASE: Quantities = {
     "minibatch size": "algorithm.parameters.batch_size",
     "gradient steps per iteration": "updates_per_iteration",
 }
-DENSE: Quantities = {**BASE, "behaviour policies": lambda config: config.data and config.data.policies}
+DENSE: Quantities = {**BASE, "behaviour policies": lambda config: config.data and config.data.policy_count}
 SCHEDULE = {"λ0": "guidance.schedule.lambda0", "α": "guidance.schedule.alpha"}
 GRID = {
     Stage.base: {

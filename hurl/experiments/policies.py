@@ -42,6 +42,7 @@ def collect_policies(
     n_envs: int = 10,
     env_id: str | None = None,
     every: int = 1,
+    count: int | None = None,
     algorithm: str | None = None,
     deterministic: bool = False,
     seed: int = 0,
@@ -59,7 +60,9 @@ def collect_policies(
     env = make_env(environment.id, n_envs, seed, backend=environment.backend, threads=threads, **environment.options)
     try:
         return collect(
-            find_policies(sources, env, environment, every=every, algorithm=algorithm, deterministic=deterministic),
+            find_policies(
+                sources, env, environment, every=every, count=count, algorithm=algorithm, deterministic=deterministic
+            ),
             env,
             dataset_id,
             transitions=transitions,
@@ -104,6 +107,7 @@ def find_policies(
     environment: EnvironmentConfig,
     *,
     every: int = 1,
+    count: int | None = None,
     algorithm: str | None = None,
     deterministic: bool = False,
 ) -> list[Policy]:
@@ -114,6 +118,7 @@ def find_policies(
     :param env: where they are to act; models are built on it
     :param environment: what `env` was made from
     :param every: of a run, every so many-th checkpoint only
+    :param count: of those of a run, so many, evenly spaced up to the last; None means all
     :param algorithm: of the zip files, such as `sb3.PPO`
     :param deterministic: whether models act without chance
     """
@@ -130,7 +135,7 @@ def find_policies(
             checkpoints = checkpoint_paths(RunFolder(path))[every - 1 :: every]
             if not checkpoints:
                 raise CollectionError(f"{path} has fewer than {every} checkpoints: let the run go on")
-            policies += _checkpoint_policies(checkpoints, env, environment, deterministic)
+            policies += _checkpoint_policies(_evenly(checkpoints, count, path), env, environment, deterministic)
         elif path.suffix == ".zip":
             policies.append(_zip_policy(path, algorithm, env, deterministic))
         elif ":" in source:
@@ -200,6 +205,15 @@ def _zip_policy(path: Path, algorithm: str | None, env: VecEnv, deterministic: b
         raise CollectionError(f"{path} does not say which algorithm it is of: name it, such as --algorithm sb3.PPO")
     model = SB3Policy(load_zip(path, algorithm, env))
     return _model_policy(model, str(path), str(path), algorithm, path.read_bytes(), deterministic)
+
+
+def _evenly(checkpoints: Sequence[Path], count: int | None, run: Path) -> Sequence[Path]:
+    """Return so many of a run's checkpoints, evenly spaced up to the last; None means all."""
+    if count is None:
+        return checkpoints
+    if not 1 <= count <= len(checkpoints):
+        raise CollectionError(f"{count} policies can't be chosen from {len(checkpoints)} checkpoints of {run}")
+    return [checkpoints[(number + 1) * len(checkpoints) // count - 1] for number in range(count)]
 
 
 def _checkpoint_policies(

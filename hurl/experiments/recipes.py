@@ -22,6 +22,7 @@ class Recipe:
     :param dataset: the id
     :param transitions: of each policy
     :param seed: of the rollouts
+    :param policies: how many of the run's checkpoints are rolled out, evenly spaced up to the last; None means all
     """
 
     name: str
@@ -30,6 +31,7 @@ class Recipe:
     dataset: str
     transitions: int
     seed: int
+    policies: int | None = None
 
 
 def load_recipe(name: str, seed: int = 0) -> Recipe:
@@ -44,7 +46,7 @@ def load_recipe(name: str, seed: int = 0) -> Recipe:
     data, folder = recipes[name], CampaignFolder(RUNS)
     config = _config(data, {"seed": seed})
     run = folder.behaviour(data.train, config)
-    return Recipe(run.name, config, run, f"{name}/behaviour-v0", data.transitions, seed)
+    return Recipe(run.name, config, run, f"{name}/behaviour-v0", data.transitions, seed, _some(data))
 
 
 def recipe_of(config: RunConfig, data: DataConfig, folder: CampaignFolder) -> Recipe:
@@ -54,7 +56,13 @@ def recipe_of(config: RunConfig, data: DataConfig, folder: CampaignFolder) -> Re
     behaviour = _config(data, {f"environment.{key}": ours[key] for key in ours if ours[key] != getattr(preset, key)})
     run = folder.behaviour(data.train, behaviour)
     seed = config.seed if data.seed is None else data.seed
-    return Recipe(run.name, behaviour, run, folder.dataset(run, data.transitions, seed), data.transitions, seed)
+    dataset = folder.dataset(run, data.transitions, seed, _some(data))
+    return Recipe(run.name, behaviour, run, dataset, data.transitions, seed, _some(data))
+
+
+def _some(data: DataConfig) -> int | None:
+    """Return how many policies are rolled out, None where all are."""
+    return None if data.policies is None else data.policy_count
 
 
 def _config(data: DataConfig, settings: dict[str, Any]) -> RunConfig:

@@ -261,7 +261,7 @@ def _seconds_of_run(config: RunConfig, speed: Speed) -> float:
     """Return what a run takes once all that it needs is there."""
     cloning = 0.0
     if config.warm_start is not None and config.data is not None:
-        passes = config.warm_start.epochs * config.data.transitions * config.data.policies
+        passes = config.warm_start.epochs * config.data.transitions * config.data.policy_count
         cloning = CLONING_UPDATE * (passes / config.warm_start.batch_size) * speed.update
     return START_SECONDS + cloning + config.iterations * speed.iteration
 
@@ -271,7 +271,7 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed, folder: CampaignFol
     if config.data is None or not config.needs_data:
         return {}
     recipe, fit = recipe_of(config, config.data, folder), config.heuristic_to_fit
-    transitions = config.data.transitions * config.data.policies
+    transitions = config.data.transitions * config.data.policy_count
     steps = {
         recipe.name: START_SECONDS + recipe.config.iterations * speed.iteration,
         recipe.dataset: START_SECONDS + transitions * speed.step,

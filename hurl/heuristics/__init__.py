@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hurl.heuristics.engineered import sparse_reacher as sparse_reacher
 
 if TYPE_CHECKING:
+    from hurl.heuristics.adversarial import RandomNetwork as RandomNetwork
+    from hurl.heuristics.adversarial import Reversed as Reversed
     from hurl.heuristics.base import StorableHeuristic as StorableHeuristic
     from hurl.heuristics.base import register as register
     from hurl.heuristics.combine import max_of as max_of

@@ -86,6 +86,9 @@ def test_each_checkpoint_of_a_run_acts_as_its_model(runs, env, base):
 def test_every_second_checkpoint_and_one_alone(runs, env):
     names = [policy.name[-6:] for policy in find_policies([str(runs / "sb3")], env, PENDULUM, every=2)]
     assert names == ["000002", "000004"]
+    for count, expected in ((1, ["000004"]), (2, ["000002", "000004"]), (3, ["000001", "000002", "000004"])):
+        some = find_policies([str(runs / "sb3")], env, PENDULUM, count=count)
+        assert [policy.name[-6:] for policy in some] == expected
     (alone,) = find_policies([str(runs / "sb3/checkpoints/000003")], env, PENDULUM)
     assert (alone.name[-6:], alone.source, alone.algorithm) == ("000003", str(runs / "sb3"), "sb3.SAC")
 
@@ -285,6 +288,8 @@ def test_sources_that_are_none_are_named(runs, env, tmp_path):
         find("nowhere:policy")
     with pytest.raises(CollectionError, match="fewer than 5 checkpoints"):
         find(str(runs / "sb3"), every=5)
+    with pytest.raises(CollectionError, match=r"5 policies can't be chosen from 4 checkpoints of .*sb3"):
+        find(str(runs / "sb3"), count=5)
     cart_pole = make_env("CartPole-v1", 1)
     message = r"sb3 was trained in Pendulum-v1 .* with observations Box.*\(3,\).* and CartPole-v1 has Box.*\(4,\)"
     with pytest.raises(CollectionError, match=message):

@@ -85,3 +85,31 @@ def test_a_recipe_takes_a_run_a_seed_an_id_and_a_number_of_ones_own(pendulum, tm
     assert load_episodes("pendulum/mine-v0", tmp_path / "data").transitions == 30
     assert "seed: 1" in (tmp_path / "mine" / "config.yaml").read_text()
     assert not (tmp_path / "runs/shared").exists()
+
+
+def test_little_data_is_of_some_policies_of_the_same_run():
+    full, little = (load_config(f"gauntlet-hopper/{variant}") for variant in ("base", "base-little"))
+    folder = CampaignFolder(RUNS)
+    recipes = [recipe_of(config, config.data, folder) for config in (full, little)]
+    assert recipes[0].run == recipes[1].run == recipe_of(load_config("hopper/sac-bc"), full.data, folder).run
+    assert [recipe.policies for recipe in recipes] == [None, 10]
+    assert [recipe.transitions for recipe in recipes] == [10_000, 1_000]
+    assert (full.data.policy_count, little.data.policy_count) == (50, 10)
+    assert recipes[0].dataset.endswith("/10000-seed-0-v0")
+    assert recipes[1].dataset.endswith("/10x1000-seed-0-v0")
+
+
+def test_data_of_all_policies_is_described_as_ever():
+    assert "policies" not in load_config("hopper/sac-bc").data.model_dump()
+    assert load_config("hopper/sac-bc", ["data.policies=60"]).data.policy_count == 50, "no more than there are"
+    with pytest.raises(ConfigurationError, match=r"data\.policies: .*greater than or equal to 1, got 0"):
+        load_config("hopper/sac-bc", ["data.policies=0"])
+
+
+def test_a_campaign_collects_from_some_policies(pendulum, tmp_path):
+    plan = Campaign(tmp_path)
+    data = SMALL_DATA | {"policies": 1}
+    config, _ = plan.prepare(validate(pendulum | {"data": data}, "test"))
+    run_tasks(plan.tasks, jobs=1)
+    episodes = load_episodes(config.warm_start.dataset, config.warm_start.root)
+    assert episodes.transitions == 40, "of the last of two policies"

@@ -415,7 +415,7 @@ def test_the_preset_is_one_round_of_sampling_an_iteration():
 
 
 def test_the_data_of_the_preset_are_16_policies_of_the_run_s_own_game(tmp_path):
-    assert load_config("procgen/ppo-hurl").data.policies == 16
+    assert load_config("procgen/ppo-hurl").data.policy_count == 16
     assert load_recipe("procgen").config.checkpoint_every == 31
     game = "StarpilotEasy-v0"
     plan = plan_campaign("procgen", ["ppo", "ppo-hurl"], [0], tmp_path, [f"environment.id={game}"])
