@@ -1,0 +1,124 @@
+"""The ladder: its rungs, and the bandit that chooses among them."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hurl
+from hurl.ladder import Bandit, rungs_for
+
+
+def episodes_of(bandit, rewards, blocks, per_block=10, seed=0):
+    """Let a bandit choose episodes whose returns are normal around each rung's own; return the rungs in order."""
+    generator, chosen = np.random.default_rng(seed), []
+    for _ in range(blocks):
+        for _ in range(per_block):
+            chosen.append(bandit.choose())
+            bandit.add(chosen[-1], generator.normal(rewards[chosen[-1]], 1.0))
+        bandit.close_block()
+    return np.array(chosen)
+
+
+@pytest.mark.parametrize(
+    ("rungs", "message"),
+    [
+        ((0.5,), r"last rung must be 1, .*: write Ladder\(0.5, 1.0\)"),
+        ((1.0, 0.5), r"must rise, got \(1.0, 0.5\): write Ladder\(0.5, 1.0\)"),
+        ((0.5, 0.5, 1.0), r"must rise, got .*: write Ladder\(0.5, 1.0\)"),
+        ((-0.1, 1.0), r"a rung of a ladder must lie in \[0, 1\], got -0.1"),
+        ((0.5, float("nan"), 1.0), r"a rung of a ladder must lie in \[0, 1\], got nan"),
+    ],
+)
+def test_bad_rungs_are_named(rungs, message):
+    with pytest.raises(ValueError, match=message):
+        hurl.Ladder(*rungs)
+
+
+def test_bad_settings_are_named():
+    with pytest.raises(ValueError, match="window must be at least 6 iterations, got 3"):
+        hurl.Ladder(0.5, 1.0, window=3)
+    with pytest.raises(ValueError, match=r"exploration must lie in \[0, 1\], got 2"):
+        hurl.Ladder(0.5, 1.0, exploration=2)
+    with pytest.raises(ValueError, match=r"a ladder is for shaping='hurl', .* not for 'pbrs': give it a schedule"):
+        hurl.Guidance(lambda states: np.zeros(len(states)), hurl.Ladder(0.5, 1.0), gamma=0.9, shaping="pbrs")
+    with pytest.raises(ValueError, match=r"gamma=1.0 has no finite horizon .*: name them, Ladder\(0.9, 1.0\)"):
+        hurl.Guidance(lambda states: np.zeros(len(states)), gamma=1.0)
+
+
+@given(st.floats(0.01, 0.99999))
+def test_rungs_shorten_the_horizon_to_its_power(gamma):
+    guided, last = rungs_for(gamma)
+    assert 0.0 <= guided < last == 1.0
+    assert 1 / (1 - guided * gamma) == pytest.approx((1 / (1 - gamma)) ** 0.4)
+
+
+def test_the_best_rung_acts_most_and_others_now_and_then():
+    chosen = episodes_of(Bandit(hurl.Ladder(0.5, 0.8, 1.0)), (0.0, 5.0, 2.0), blocks=40)
+    late = np.bincount(chosen[200:], minlength=3) / 200
+    assert late[1] > 0.85
+    assert (late > 0).all()
+
+
+@pytest.mark.parametrize("best", [0, 1])
+def test_it_is_decided_only_by_enough_blocks(best):
+    bandit, rewards = Bandit(hurl.Ladder(0.5, 1.0)), (3.0 * (best == 0), 3.0 * (best == 1))
+    assert (bandit.best, bandit.is_decided, bandit.shares) == (1, False, [1.0, 1.0])
+    for _ in range(5):
+        episodes_of(bandit, rewards, blocks=1)
+        assert not bandit.is_decided
+    episodes_of(bandit, rewards, blocks=15)
+    assert bandit.best == best
+    assert bandit.is_decided
+    assert sum(bandit.shares) == 1.0
+    assert bandit.shares[best] == 7 / 8
+
+
+def test_rungs_that_pay_the_same_are_all_tried_and_none_is_the_best():
+    bandit = Bandit(hurl.Ladder(0.5, 1.0))
+    chosen = []
+    for _ in range(60):
+        for _ in range(5):
+            chosen.append(bandit.choose())
+            bandit.add(chosen[-1], -200.0)
+        bandit.close_block()
+    assert 0.35 < np.mean(chosen) < 0.65
+    assert not bandit.is_decided
+
+
+def test_a_rung_that_gets_better_is_noticed():
+    bandit = Bandit(hurl.Ladder(0.5, 1.0))
+    episodes_of(bandit, (0.0, 5.0), blocks=20)
+    assert bandit.best == 1
+    episodes_of(bandit, (20.0, 5.0), blocks=20)
+    assert bandit.best == 0
+
+
+def test_episodes_that_begin_together_are_spread_over_the_rungs():
+    guidance = hurl.Guidance(lambda states: np.zeros(len(states)), hurl.Ladder(0.5, 0.8, 1.0), gamma=0.9)
+    assert np.bincount(guidance.acting(7)).tolist() == [2, 2, 3]
+
+
+def test_it_goes_on_from_its_state_draw_by_draw():
+    bandit = Bandit(hurl.Ladder(0.5, 1.0))
+    episodes_of(bandit, (0.0, 0.1), blocks=3)
+    bandit.add(0, 1.0)
+    copy = Bandit(hurl.Ladder(0.5, 1.0))
+    copy.restore(json.loads(json.dumps(bandit.state())))
+    first, second = (episodes_of(each, (0.0, 0.1), blocks=9, seed=1) for each in (bandit, copy))
+    assert first.tolist() == second.tolist()
+    assert bandit.state() == copy.state()
+
+
+def test_a_guidance_without_a_schedule_has_a_ladder_and_goes_on_with_it():
+    guidance = hurl.Guidance(lambda states: np.ones(len(states)), gamma=0.99, steps_per_iteration=10)
+    states, ended = np.zeros((2, 1)), np.array([True, True])
+    for _ in range(40):
+        guidance.observe(states, states, np.array([1.0, 1.0]), ended, ~ended)
+    copy = guidance.start()
+    assert copy.bandit.state() == guidance.bandit.state()
+    assert sum(copy.bandit.episodes) == 80
+    assert repr(copy).startswith("Guidance(")
+    assert "Ladder(0.850011, 1)" in repr(copy)
