@@ -33,6 +33,7 @@ def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic) -> St
             check_estimates_original(schedule(state["iteration"]), config.guidance.shaping)
     with closing(build_environment(config, 1, config.seed)) as env:
         policy = build_policy(config, env)
-        load_weights(policy.model, checkpoint)
+        policy.load(checkpoint)
+        load_weights(policy.model, checkpoint)  # of a ladder those of λ = 1, not of the best rung
         heuristic: StorableHeuristic = cls.from_agent(policy.model)
         return heuristic
