@@ -358,9 +358,7 @@ class Guidance:
         """
         if len(self._acting) != count:  # episodes begin in all of them
             assert self.bandit is not None
-            self._acting = np.zeros(0, np.intp)
-            for _ in range(count):
-                self._acting = np.append(self._acting, self.bandit.choose(self._acting))
+            self._acting = np.array([self.bandit.choose() for _ in range(count)], np.intp)
         return self._acting
 
     def take_turn(self, count: int) -> int:
@@ -372,7 +370,7 @@ class Guidance:
         if self.bandit is None:
             return 0
         if self._turn is None or self._turn_episodes >= count:
-            before, self._turn, self._turn_episodes = self._turn, self.bandit.choose(), 0
+            before, self._turn, self._turn_episodes = self._turn, self.bandit.choose(guided=0.5), 0
             if self._turn != before:  # what is going on in the environments is of no rung alone
                 self._acting = np.full(count, self._turn if before is None else NO_RUNG)
         return self._turn
@@ -401,10 +399,7 @@ class Guidance:
             if acting[index] != NO_RUNG:
                 bandit.add(int(acting[index]), float(totals[index]))
                 self._turn_episodes += 1
-        going_on = acting[~ended].tolist()
-        for index in np.flatnonzero(ended):
-            acting[index] = bandit.choose(going_on) if turn is None else turn
-            going_on.append(acting[index])
+            acting[index] = bandit.choose() if turn is None else turn
 
     # The reshaped MDP ------------------------------------------------------------------------------------------------
 

@@ -19,12 +19,14 @@ __all__ = ["Bandit", "Ladder", "rungs_for"]
 
 # Of γ = 0.999, λ = 0.94: what did best on Hopper lies about there.
 HORIZON_EXPONENT = 0.4
-# Blocks that every rung needs before they are compared at all, and before the best is taken for it.
-BLOCKS_TO_COMPARE = 2
-BLOCKS_TO_DECIDE = 6
+# Blocks of every rung that it takes to decide which is the best, and how sure that must be.
+BLOCKS_TO_DECIDE = 4
 LEVEL = 0.95
+# Blocks in which λ = 1 is the best only if this share of its progress is more than the others have made.
+PATIENCE = 12
+PROGRESS = 0.5
 # The share of the updates' batches that goes to the rungs that are not the best, once that is decided.
-OTHERS = 1 / 8
+OTHERS = 1 / 4
 
 
 def rungs_for(gamma: float) -> tuple[float, ...]:
@@ -45,12 +47,12 @@ class Ladder:
     """A few λ in the place of a schedule: λ₁ < … < λ_K = 1, each a rung.
 
     The reshaped problems of all rungs are learnt at once, and at the start of an episode a bandit chooses the rung that
-    acts by what the environments have paid on each in the newest iterations. So a heuristic that misleads is
-    left for λ = 1, the problem itself, and one that helps is kept.
+    acts, by what the environments have paid on each in the newest iterations. So a heuristic that misleads is left for
+    λ = 1, the problem itself, and one that helps is kept.
 
     :param rungs: λ₁ < … < λ_K = 1; none means those that suit the discount, see `rungs_for`
     :param window: how many of its newest iterations a rung is judged by
-    :param exploration: the share of episodes whose rung is drawn at random, so that none is judged by old ones alone
+    :param exploration: the share of episodes on other rungs than the best, once that is decided
     """
 
     rungs: tuple[float, ...]
@@ -86,22 +88,26 @@ class Ladder:
 
 
 class Bandit:
-    """Which rung acts: Thompson sampling on what each was worth in its newest blocks.
+    """Which rung acts: all of them as long as it is open which is the best, and then that one, but for some episodes.
 
-        k ~ argmax_k N(mean_k, std_k² / n_k)        over the means of its returns in n_k blocks
+    A rung is judged by blocks, the mean returns of its newest iterations: learners change from one iteration to the
+    next, and all episodes of one come from about the same policy, so that they are one piece of evidence. It is decided
+    when the mean of the best rung's blocks is above that of every other with a probability of 95 %, both normal.
 
-    A block is what lies between two calls of `close_block`, an iteration. Learners change from one iteration to the
-    next, and all episodes of one come from about the same policy: so blocks are what a rung is judged by, not episodes.
-    Now and then a rung is drawn at random, for what it was worth some time ago does not say what it is worth now.
+    Guidance pays after a while, and what pays at once is often not it: so as long as it is open most episodes are
+    guided, and in the first iterations, of so many blocks, λ = 1 is taken for the best only where the others have made
+    less than half of its progress. Every rung goes on acting now and then, and what was decided is open again when the
+    newest blocks don't bear it out.
 
     :param ladder: its rungs, window and exploration
     """
 
     def __init__(self, ladder: Ladder) -> None:
         self.ladder, self.count = ladder, len(ladder.rungs)
-        self.episodes = [0] * self.count
         self.current: list[list[float]] = [[] for _ in ladder.rungs]
         self.blocks: list[deque[float]] = [deque(maxlen=ladder.window) for _ in ladder.rungs]
+        self.closed, self.start = 0, math.nan
+        self.decided: int | None = 0 if self.count == 1 else None
         self.seed(0)
 
     def seed(self, seed: int) -> None:
@@ -113,14 +119,20 @@ class Bandit:
     def add(self, rung: int, total: float) -> None:
         """Take in the return of an episode on a rung."""
         self.current[rung].append(total)
-        self.episodes[rung] += 1
 
     def close_block(self) -> None:
-        """End a block: what each rung has paid in it becomes one number."""
-        for returns, blocks in zip(self.current, self.blocks, strict=True):
-            if returns:
-                blocks.append(fmean(returns))
-                returns.clear()
+        """End a block, an iteration: what each rung has paid in it becomes one number; see whether they decide it."""
+        returns = [total for rung in self.current for total in rung]
+        if not returns:
+            return
+        if self.closed == 0:
+            self.start = fmean(returns)
+        for rung, blocks in zip(self.current, self.blocks, strict=True):
+            if rung:
+                blocks.append(fmean(rung))
+                rung.clear()
+        self.closed += 1
+        self.decided = self.best if self._is_best(self.best) else None
 
     @property
     def means(self) -> NDArray[np.float64]:
@@ -130,79 +142,80 @@ class Bandit:
     @property
     def best(self) -> int:
         """The rung with the highest mean; the last, λ = 1, where they can't be compared yet."""
-        if self._is_new:
+        means = self.means
+        if np.isnan(means).any():
             return self.count - 1
-        return self.count - 1 - int(np.argmax(self.means[::-1]))
+        return self.count - 1 - int(np.argmax(means[::-1]))
 
-    @property
-    def is_decided(self) -> bool:
-        """Whether the best rung is better than every other with a probability of 95 %, by enough blocks of each."""
-        if self.count == 1:
-            return True
-        if min(map(len, self.blocks)) < BLOCKS_TO_DECIDE:
+    def _is_best(self, rung: int) -> bool:
+        """Whether a rung is better than every other, by enough blocks of each."""
+        if self.count > 1 and min(map(len, self.blocks)) < BLOCKS_TO_DECIDE:
             return False
-        best = self.best
+        needed = PROGRESS if rung == self.count - 1 and self.closed < PATIENCE else 1.0
         return all(
-            _probability_above(self.blocks[best], blocks) >= LEVEL
-            for rung, blocks in enumerate(self.blocks)
-            if rung != best
+            _probability_above(self.blocks[rung], blocks, self.start, needed) >= LEVEL
+            for other, blocks in enumerate(self.blocks)
+            if other != rung
         )
 
-    @property
-    def shares(self) -> list[float]:
-        """The share of a batch that each rung learns from.
+    # What follows from it --------------------------------------------------------------------------------------------
 
-        All of it each as long as it is open which is the best; after that the best and the others share one.
-        """
-        if not self.is_decided or self.count == 1:
-            return [1.0] * self.count
-        others = OTHERS / (self.count - 1)
-        return [1.0 - OTHERS if rung == self.best else others for rung in range(self.count)]
+    def choose(self, guided: float = 3 / 4) -> int:
+        """Choose the rung of an episode that begins.
 
-    @property
-    def _is_new(self) -> bool:
-        return min(map(len, self.blocks)) < BLOCKS_TO_COMPARE
-
-    # Choosing --------------------------------------------------------------------------------------------------------
-
-    def choose(self, acting: Sequence[int] | NDArray[np.intp] = ()) -> int:
-        """Choose the rung of an episode that begins: as long as they can't be compared, all as often.
-
-        :param acting: the rungs of the episodes that are going on
+        :param guided: the share of episodes below λ = 1 as long as it is open which rung is the best
         """
         if self.count == 1:
             return 0
-        if self._is_new:
-            begun = np.add(self.episodes, np.bincount(np.asarray(acting, np.intp), minlength=self.count))
-            return self.count - 1 - int(np.argmin(begun[::-1]))
-        if self._generator.random() < self.ladder.exploration:
-            return int(self._generator.integers(self.count))
-        return int(np.argmax([self._generator.normal(*_mean_and_error(blocks)) for blocks in self.blocks]))
+        if self.decided is None:
+            chances = [guided / (self.count - 1)] * (self.count - 1) + [1 - guided]
+        else:
+            chances = [self.ladder.exploration / (self.count - 1)] * self.count
+            chances[self.decided] = 1 - self.ladder.exploration
+        return int(self._generator.choice(self.count, p=chances))
+
+    @property
+    def shares(self) -> list[float]:
+        """The share of a batch that each rung learns from: all of it as long as it is open, and then they share one."""
+        if self.decided is None or self.count == 1:
+            return [1.0] * self.count
+        shares = [OTHERS / (self.count - 1)] * self.count
+        shares[self.decided] = 1 - OTHERS
+        return shares
+
+    # What a checkpoint holds -----------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """Return what it knows and where its draws are, as JSON holds it."""
         return {
-            "episodes": list(self.episodes),
             "current": [list(returns) for returns in self.current],
             "blocks": [list(blocks) for blocks in self.blocks],
+            "closed": self.closed,
+            "start": None if math.isnan(self.start) else self.start,
+            "decided": self.decided,
             "draws": self._generator.bit_generator.state,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
-        self.episodes = list(state["episodes"])
         self.current = [list(returns) for returns in state["current"]]
         self.blocks = [deque(blocks, maxlen=self.ladder.window) for blocks in state["blocks"]]
+        self.closed, self.decided = state["closed"], state["decided"]
+        self.start = math.nan if state["start"] is None else state["start"]
         self._generator.bit_generator.state = state["draws"]
 
 
 def _mean_and_error(blocks: Sequence[float]) -> tuple[float, float]:
-    """Return the mean of some blocks and its standard error, never quite 0, so that equals are drawn by chance."""
+    """Return the mean of some blocks and its standard error, never quite 0, so that equals are no evidence."""
     mean = fmean(blocks)
     return mean, max(stdev(blocks) / math.sqrt(len(blocks)), 1e-9 * (1.0 + abs(mean)))
 
 
-def _probability_above(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the probability that the mean of one is above that of the other, both normal."""
+def _probability_above(first: Sequence[float], second: Sequence[float], start: float, share: float) -> float:
+    """Return the probability that a share of the progress of one, from the start, is above the progress of the other.
+
+    P(share·(X − start) > Y − start)        with the means X and Y normal
+    """
     (mean, error), (other_mean, other_error) = _mean_and_error(first), _mean_and_error(second)
-    return NormalDist().cdf((mean - other_mean) / math.hypot(error, other_error))
+    lead = share * (mean - start) - (other_mean - start)
+    return NormalDist().cdf(lead / math.hypot(share * error, other_error))
