@@ -23,7 +23,7 @@ HORIZON_EXPONENT = 0.4
 BLOCKS_TO_DECIDE = 4
 LEVEL = 0.95
 # Blocks in which λ = 1 is the best only if this share of its progress is more than the others have made.
-PATIENCE = 12
+PATIENCE = 20
 PROGRESS = 0.5
 # The share of the updates' batches that goes to the rungs that are not the best, once that is decided.
 OTHERS = 1 / 4
@@ -160,7 +160,7 @@ class Bandit:
 
     # What follows from it --------------------------------------------------------------------------------------------
 
-    def choose(self, guided: float = 3 / 4) -> int:
+    def choose(self, guided: float = 7 / 8) -> int:
         """Choose the rung of an episode that begins.
 
         :param guided: the share of episodes below λ = 1 as long as it is open which rung is the best
