@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from hurl.tabular.chain import chain_figure, write_chain
+from hurl.tabular.chain import chain_figure, corridor_mdp, write_chain
 from hurl.tabular.learning import reference_heuristics, sample_complexity
-from hurl.tabular.mdp import FiniteMDP, mdp_from_gymnasium
+from hurl.tabular.mdp import mdp_from_gymnasium
 from hurl.tabular.pessimism import absorbing_values, monte_carlo_values, naive_values, pessimistic_values, sample_batch
 from hurl.tabular.reshaping import reshaped
 from hurl.tabular.solve import evaluate, expectation, optimal, uniform_policy
@@ -105,7 +105,7 @@ def pessimism() -> None:
 
 def samples() -> None:
     """Draw the samples that Q-learning needs to be nearly optimal, against λ, for heuristics from best to worst."""
-    mdp = corridor(length=30, slip=0.1, gamma=0.99)
+    mdp = corridor_mdp(length=30, slip=0.1, gamma=0.99)
     rng = np.random.default_rng(0)
     batch = sample_batch(mdp, uniform_policy(mdp), 100_000, rng, horizon=1_000)
     heuristics = reference_heuristics(mdp, batch, bonus_scale=3e-4)
@@ -130,18 +130,6 @@ def samples() -> None:
         axes.plot(np.array(lambdas)[reached], medians[reached], "o-", label=name)
     axes.set(yscale="log", xlabel="λ", ylabel="environment steps to 0.05-optimality\n(median of 20 runs)")
     save(picture, "samples.png", (axes,))
-
-
-def corridor(length: int, slip: float, gamma: float) -> FiniteMDP:
-    """Return a corridor: from its left end, to where 1 is paid for leaving it; a step may slip the other way."""
-    transitions, rewards = np.zeros((length + 1, 2, length + 1)), np.zeros((length + 1, 2))
-    for state in range(length):
-        for action, (wanted, other) in enumerate(((state - 1, state + 1), (state + 1, state - 1))):
-            transitions[state, action, max(wanted, 0)] += 1 - slip
-            transitions[state, action, max(other, 0)] += slip
-    transitions[length, :, length] = 1.0
-    rewards[length - 1] = transitions[length - 1, :, length]
-    return FiniteMDP(transitions, rewards, gamma, np.eye(length + 1)[0])
 
 
 def panels(left: str, right: str) -> tuple[Figure, Any]:

@@ -1,6 +1,7 @@
 """Finite MDPs as arrays: exact solutions, the paper's theory as functions, heuristics, and Figure 1."""
 
-from hurl.tabular.chain import chain_figure, chain_mdp, write_chain
+from hurl.tabular.chain import chain_figure, chain_mdp, corridor_mdp, write_chain
+from hurl.tabular.ladder import choice_regret, ladder_q_learning, ladder_sample_complexity
 from hurl.tabular.learning import q_learning, reference_heuristics, sample_complexity
 from hurl.tabular.mdp import FiniteMDP, empirical_mdp, mdp_from_gymnasium
 from hurl.tabular.pessimism import (
@@ -65,6 +66,8 @@ __all__ = [
     "bias_shift",
     "chain_figure",
     "chain_mdp",
+    "choice_regret",
+    "corridor_mdp",
     "decompose",
     "determinized",
     "discounted_pbrs",
@@ -80,6 +83,8 @@ __all__ = [
     "improvement_margin",
     "is_bellman_pessimistic",
     "is_improvable",
+    "ladder_q_learning",
+    "ladder_sample_complexity",
     "linear_reward_weights",
     "linf_bias_bound",
     "linf_error",

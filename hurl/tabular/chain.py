@@ -1,4 +1,4 @@
-"""The chain of the paper's Figure 1: what a good and a bad heuristic do to the policy that HuRL finds."""
+"""The chain of the paper's Figure 1, what a good and a bad heuristic do to the policy found on it; and a corridor."""
 
 from __future__ import annotations
 
@@ -42,6 +42,24 @@ def chain_mdp(rewards: Rewards = "settled") -> FiniteMDP:
     initial = np.zeros(N_STATES)
     initial[START - 1] = 1.0
     return FiniteMDP(transitions, paid, GAMMA, initial)
+
+
+def corridor_mdp(length: int, *, slip: float, gamma: float) -> FiniteMDP:
+    """Return a corridor: from its left end, to where 1 is paid for leaving it; a step may slip the other way.
+
+    :param length: how many states there are before the absorbing one
+    :param slip: the probability of a slip
+    """
+    if length < 1:
+        raise ValueError(f"a corridor has at least 1 state, got length={length!r}")
+    transitions, rewards = np.zeros((length + 1, 2, length + 1)), np.zeros((length + 1, 2))
+    for state in range(length):
+        for action, (wanted, other) in enumerate(((state - 1, state + 1), (state + 1, state - 1))):
+            transitions[state, action, max(wanted, 0)] += 1 - slip
+            transitions[state, action, max(other, 0)] += slip
+    transitions[length, :, length] = 1.0
+    rewards[length - 1] = transitions[length - 1, :, length]
+    return FiniteMDP(transitions, rewards, gamma, np.eye(length + 1)[0])
 
 
 @dataclass(frozen=True)

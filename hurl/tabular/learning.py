@@ -109,14 +109,14 @@ def q_learning(
     if runs < 1:
         raise ValueError(f"runs must be at least 1, got {runs!r}")
     heuristics = np.tile(check_heuristic(mdp, h), (runs, 1))
-    learner = _Learner(mdp, heuristics, horizon=horizon, exploration=exploration, rng=rng)
-    evaluator = _evaluator(mdp)
+    learner = Learner(mdp, heuristics, horizon=horizon, exploration=exploration, rng=rng)
+    evaluator = policy_evaluator(mdp)
     counts, values = [], []
     for count in learner.learn(schedule, steps, steps_per_iteration):
         counts.append(count)
-        values.append([evaluator(policy) for policy in learner.policies()])
+        values.append([evaluator(policy) for policy in learner.found()])
     lambdas = [float(schedule(iteration)) for iteration in range(1, len(counts) + 1)]
-    return LearningResult(np.array(counts), np.array(lambdas), np.array(values), learner.q)
+    return LearningResult(np.array(counts), np.array(lambdas), np.array(values), learner.q[:, 0])
 
 
 def sample_complexity(
@@ -151,19 +151,15 @@ def sample_complexity(
     :param runs: independent runs for each heuristic and λ
     :param hold: how many evaluations in a row have to be ε-optimal
     """
-    for name, value in (("runs", runs), ("hold", hold), ("heuristics", len(heuristics)), ("lambdas", len(lambdas))):
-        if value < 1:
-            raise ValueError(f"there must be at least 1 of {name}, got {value!r}")
-    if not 0.0 < epsilon < math.inf:
-        raise ValueError(f"epsilon must be positive, got {epsilon!r}")
+    if not lambdas:
+        raise ValueError("there must be at least 1 of lambdas, got 0")
     for lambda_ in lambdas:
         check_coefficient("lambdas", lambda_)
-    repeats = len(lambdas) * runs
-    h = np.repeat([check_heuristic(mdp, h) for h in heuristics.values()], repeats, axis=0)
+    h = repeated(mdp, heuristics, runs, len(lambdas))
     coefficients = np.tile(np.repeat(np.asarray(lambdas, np.float64), runs), len(heuristics))
-    learner = _Learner(mdp, h, horizon=horizon, exploration=exploration, rng=rng)
+    learner = Learner(mdp, h, horizon=horizon, exploration=exploration, rng=rng)
     evaluations = learner.learn(lambda _: coefficients, budget, evaluation_interval)
-    steps = _first_held(mdp, learner, evaluations, epsilon, hold)
+    steps = first_held(mdp, learner, evaluations, epsilon, hold)
     return SampleComplexity(tuple(heuristics), tuple(lambdas), steps.reshape(len(heuristics), len(lambdas), runs))
 
 
@@ -188,16 +184,26 @@ def reference_heuristics(mdp: FiniteMDP, batch: Batch, *, bonus_scale: float) ->
     }
 
 
-class _Learner:
+class Learner:
     """Q-learning in R independent runs in lock-step, each with its own heuristic.
 
-    Tables of values have a column for each state of each run, R·S of them, and a row for each action.
+    A run learns one or more tables from the same transitions, each with a λ of its own; one of them acts. Tables have a
+    column for each state of each run, R·S of them, those of the first tables of all runs before those of the second,
+    and a row for each action.
 
     :param heuristics: shape (R, S)
+    :param tables: K, how many tables a run learns
     """
 
     def __init__(
-        self, mdp: FiniteMDP, heuristics: Floats, *, horizon: int, exploration: float, rng: np.random.Generator
+        self,
+        mdp: FiniteMDP,
+        heuristics: Floats,
+        *,
+        horizon: int,
+        exploration: float,
+        rng: np.random.Generator,
+        tables: int = 1,
     ) -> None:
         if horizon < 1:
             raise ValueError(f"horizon must be at least 1, got {horizon!r}")
@@ -207,26 +213,36 @@ class _Learner:
         self.simulator = Simulator(mdp)
         self.horizon, self.exploration, self.rng = horizon, exploration, rng
         self.runs = len(heuristics)
-        self.first_columns = np.arange(self.runs) * mdp.n_states
-        self.table = np.zeros((mdp.n_actions, heuristics.size))
+        self.first_columns = np.arange(tables * self.runs).reshape(tables, -1) * mdp.n_states
+        self.table = np.zeros((mdp.n_actions, tables * heuristics.size))
         self.visits = np.zeros(self.table.shape, np.int64)
         # The part of r̃ that does not change with λ depends on s' alone, so that it is looked up rather than computed.
-        self.terms = potential_term("hurl", 0.0, heuristics, self.simulator.terminal, gamma=mdp.gamma).ravel()
+        terms = potential_term("hurl", 0.0, heuristics, self.simulator.terminal, gamma=mdp.gamma)
+        self.terms = np.tile(terms.ravel(), tables)
+        self.acting = np.zeros(self.runs, np.int64)
         self.states = self.simulator.start(rng.random(self.runs))
         self.ages = np.zeros(self.runs, np.int64)
 
     @property
     def q(self) -> Floats:
-        """Q of every run, shape (R, S, A)."""
-        return self.table.reshape(-1, self.runs, self.mdp.n_states).transpose(1, 2, 0)
+        """Q of every table of every run, shape (R, K, S, A)."""
+        return self.table.reshape(self.mdp.n_actions, -1, self.runs, self.mdp.n_states).transpose(2, 1, 3, 0)
 
     def policies(self) -> Integers:
-        """The greedy policy of every run, shape (R, S); the first of equal actions."""
+        """The policies that are greedy for the tables, shape (K, R, S); the first of equal actions."""
         best: Integers = np.argmax(self.table, axis=0)
-        return best.reshape(self.runs, -1)
+        return best.reshape(-1, self.runs, self.mdp.n_states)
+
+    def found(self) -> Integers:
+        """The policy that a run would return now, shape (R, S)."""
+        first: Integers = self.policies()[0]
+        return first
 
     def learn(self, schedule: Callable[[int], float | Floats], steps: int, interval: int) -> Iterator[int]:
-        """Take `steps` steps in every run, and yield the count after each iteration of `interval` of them."""
+        """Take `steps` steps in every run, and yield the count after each iteration of `interval` of them.
+
+        :param schedule: λ of an iteration, one for all or of shape (K, 1) or (R,)
+        """
         for name, value in (("steps", steps), ("steps between evaluations", interval)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value!r}")
@@ -235,16 +251,18 @@ class _Learner:
             lambda_ = schedule(taken // interval + 1)
             stop = min(taken + interval, steps)
             for _ in range(taken, stop):
-                self._step(lambda_)
+                self.step(lambda_)
             taken = stop
             yield taken
 
-    def _step(self, lambda_: float | Floats) -> None:
+    def step(self, lambda_: float | Floats) -> tuple[Floats, Integers]:
+        """Take a step in every run; return what was paid, shape (R,), and the runs whose episodes ended with it."""
         columns = self.first_columns + self.states
-        actions = self._act(columns)
+        actions = self._act(columns[self.acting, np.arange(self.runs)])
         following = self.simulator.step(self.states, actions, self.rng.random(self.runs))
+        paid = self.mdp.rewards[self.states, actions]
         next_columns = self.first_columns + following
-        rewards = self.mdp.rewards[self.states, actions] + (1.0 - lambda_) * self.terms[next_columns]
+        rewards = paid + (1.0 - lambda_) * self.terms[next_columns]
         discount = lambda_ * self.mdp.gamma
         # Q of a terminal state stays 0: nothing but 0 is earned there.
         targets = rewards + discount * self.table.take(next_columns, axis=1).max(axis=0)
@@ -252,7 +270,7 @@ class _Learner:
         step_sizes = 1.0 / (1.0 + (1.0 - discount) * visits)
         self.visits[actions, columns] = visits + 1
         self.table[actions, columns] += step_sizes * (targets - self.table[actions, columns])
-        self._move_on(following)
+        return paid, self._move_on(following)
 
     def _act(self, columns: Integers) -> Integers:
         """ε-greedy: the largest of random numbers, over the best actions or over all."""
@@ -264,31 +282,44 @@ class _Learner:
         chosen: Integers = np.argmax(noise, axis=0)
         return chosen
 
-    def _move_on(self, following: Integers) -> None:
+    def _move_on(self, following: Integers) -> Integers:
         self.ages += 1
         ended = np.flatnonzero(self.simulator.terminal[following] | (self.ages == self.horizon))
         if ended.size:
             following[ended] = self.simulator.start(self.rng.random(ended.size))
             self.ages[ended] = 0
         self.states = following
+        return ended
 
 
-def _evaluator(mdp: FiniteMDP) -> Callable[[Integers], float]:
+def repeated(mdp: FiniteMDP, heuristics: Mapping[str, Floats], runs: int, times: int = 1) -> Floats:
+    """Return each heuristic for so many runs, so many times over, shape (H·times·runs, S)."""
+    for name, value in (("heuristics", len(heuristics)), ("runs", runs)):
+        if value < 1:
+            raise ValueError(f"there must be at least 1 of {name}, got {value!r}")
+    return np.repeat([check_heuristic(mdp, h) for h in heuristics.values()], times * runs, axis=0)
+
+
+def policy_evaluator(mdp: FiniteMDP) -> Callable[[Integers], float]:
     """Return V^π(d0) as a function of a policy, each solved once."""
     value = cache(lambda policy: expectation(mdp, evaluate(mdp, np.frombuffer(policy, np.int64))))
     return lambda policy: value(policy.tobytes())
 
 
-def _first_held(mdp: FiniteMDP, learner: _Learner, evaluations: Iterator[int], epsilon: float, hold: int) -> Floats:
+def first_held(mdp: FiniteMDP, learner: Learner, evaluations: Iterator[int], epsilon: float, hold: int) -> Floats:
     """Return the steps at the first of `hold` ε-optimal evaluations in a row, shape (R,); stop once all are there."""
-    evaluator = _evaluator(mdp)
+    if hold < 1:
+        raise ValueError(f"there must be at least 1 of hold, got {hold!r}")
+    if not 0.0 < epsilon < math.inf:
+        raise ValueError(f"epsilon must be positive, got {epsilon!r}")
+    evaluator = policy_evaluator(mdp)
     best = expectation(mdp, optimal(mdp).values)
     threshold = best - epsilon - ROUNDING * max(1.0, abs(best))
     first = np.full(learner.runs, math.inf)
     successes = np.zeros(learner.runs, np.int64)
     for count in evaluations:
         open_runs = np.flatnonzero(successes < hold)
-        good = np.array([evaluator(policy) >= threshold for policy in learner.policies()[open_runs]])
+        good = np.array([evaluator(policy) >= threshold for policy in learner.found()[open_runs]])
         first[open_runs[good & (successes[open_runs] == 0)]] = count
         successes[open_runs] = np.where(good, successes[open_runs] + 1, 0)
         if (successes >= hold).all():

@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from hurl.tabular.chain import chain_figure, chain_mdp, write_chain
+from hurl.tabular.chain import chain_figure, chain_mdp, corridor_mdp, write_chain
+from hurl.tabular.solve import optimal
 
 TABLE = {
     "good": [0.09, 0.09, 0.09, 0.4092, 0.4092, 0.4403, 0.4403, 0.4403, 0.4403, 0.4403, 0.4403],
@@ -66,3 +67,16 @@ def test_command(tmp_path):
     assert "0.2463" in result.stdout
     assert (tmp_path / "figure" / "chain.json").exists()
     assert subprocess.run([*command, "captoin"], capture_output=True, check=False).returncode == 2
+
+
+def test_a_corridor_pays_once_at_its_end():
+    values = optimal(corridor_mdp(5, slip=0.0, gamma=0.9)).values
+    np.testing.assert_allclose(values, [*0.9 ** np.arange(4, -1, -1), 0.0])
+    slipping = optimal(corridor_mdp(5, slip=0.2, gamma=0.9))
+    assert (slipping.policy[:-1] == 1).all()
+    assert (slipping.values[:-1] < values[:-1]).all()
+
+
+def test_a_corridor_without_states_is_refused():
+    with pytest.raises(ValueError, match="at least 1 state, got length=0"):
+        corridor_mdp(0, slip=0.1, gamma=0.9)

@@ -1,0 +1,212 @@
+"""Learning on every rung of a ladder at once: what it computes, what it needs, and what its bandit loses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hurl.ladder import Ladder
+from hurl.schedules import ConstantSchedule
+from hurl.tabular.chain import corridor_mdp
+from hurl.tabular.ladder import LadderLearner, choice_regret, ladder_q_learning, ladder_sample_complexity
+from hurl.tabular.learning import q_learning, sample_complexity
+from hurl.tabular.mdp import FiniteMDP, mdp_from_gymnasium
+from hurl.tabular.reshaping import reshaped
+from hurl.tabular.solve import bellman, evaluate, expectation, optimal
+
+LIMITS: dict[str, Any] = {"epsilon": 0.05, "budget": 16_000, "evaluation_interval": 200, "horizon": 300}
+LIMITS |= {"exploration": 0.2, "runs": 10}
+
+
+def random_mdp(seed: int = 0) -> FiniteMDP:
+    """Six states that pay, three actions, no end."""
+    rng = np.random.default_rng(seed)
+    return FiniteMDP(rng.dirichlet(np.ones(6), size=(6, 3)), rng.random((6, 3)), 0.8, np.eye(6)[0])
+
+
+def samples(mdp: FiniteMDP, h: Any, ladder: Ladder) -> tuple[Any, float]:
+    """The median steps to ε-optimality of each rung alone, and of the ladder."""
+    fixed = sample_complexity(mdp, {"h": h}, ladder.rungs, rng=np.random.default_rng(0), **LIMITS)
+    steps = ladder_sample_complexity(mdp, {"h": h}, ladder, rng=np.random.default_rng(0), **LIMITS)
+    return fixed.median()[0], float(np.median(steps))
+
+
+def regret(ladder: Ladder, means: Any, episodes: int = 500, repeats: int = 10) -> Any:
+    """The mean of the bandit's regret over repeats, with returns of deviation 1."""
+    rng = np.random.default_rng(0)
+    runs = [choice_regret(ladder, means, 1.0, episodes=episodes, rng=rng) for _ in range(repeats)]
+    return np.mean(runs, axis=0)
+
+
+@pytest.mark.parametrize("exploration", [0.3, 1.0])
+def test_a_ladder_of_the_problem_alone_is_plain_q_learning_exactly(exploration: float) -> None:
+    mdp = mdp_from_gymnasium("FrozenLake-v1", 0.9)
+    h = np.random.default_rng(7).normal(size=mdp.n_states)
+    options: dict[str, Any] = {"steps": 3000, "steps_per_iteration": 500, "horizon": 30, "runs": 3}
+    options["exploration"] = exploration
+    plain = q_learning(mdp, h, ConstantSchedule(1.0), rng=np.random.default_rng(3), **options)
+    ladder = ladder_q_learning(mdp, h, Ladder(1.0), rng=np.random.default_rng(3), **options)
+    assert np.count_nonzero(plain.q) > 5
+    np.testing.assert_array_equal(ladder.q[:, 0], plain.q)
+    np.testing.assert_array_equal(ladder.values[:, :, 0], plain.values)
+
+
+def test_every_rung_approaches_the_optimal_values_of_its_reshaped_mdp_from_the_same_transitions() -> None:
+    mdp, ladder = random_mdp(), Ladder(0.0, 0.5, 1.0)
+    h = np.random.default_rng(1).normal(size=mdp.n_states)
+    result = ladder_q_learning(
+        mdp,
+        h,
+        ladder,
+        steps=8_000,
+        steps_per_iteration=8_000,
+        horizon=20,
+        exploration=0.5,
+        rng=np.random.default_rng(0),
+        runs=20,
+    )
+    assert result.q.shape == (20, 3, 6, 3)
+    for number, rung in enumerate(ladder.rungs):
+        guided = reshaped(mdp, h, rung)
+        expected = bellman(guided, optimal(guided).values)
+        np.testing.assert_allclose(result.q[:, number].mean(axis=0), expected, atol=0.05)
+
+
+def test_the_last_rung_finds_the_optimum_whatever_the_heuristic_is() -> None:
+    mdp = corridor_mdp(6, slip=0.0, gamma=0.95)
+    best = optimal(mdp).values
+    noise = 10.0 * np.random.default_rng(2).normal(size=mdp.n_states)
+    for h in (-best, noise):
+        result = ladder_q_learning(
+            mdp,
+            h,
+            Ladder(0.3, 1.0),
+            steps=4_000,
+            steps_per_iteration=4_000,
+            horizon=100,
+            exploration=0.3,
+            rng=np.random.default_rng(0),
+            runs=5,
+        )
+        np.testing.assert_allclose(result.values[-1, :, 1], expectation(mdp, best))
+        # Where the other rung is misled for good, the bandit holds the last one best.
+        chosen = np.take_along_axis(result.values[-1], result.best[-1][:, None], axis=1)
+        np.testing.assert_allclose(chosen, expectation(mdp, best))
+
+
+def test_a_reversed_heuristic_costs_at_most_twice_the_samples_of_the_problem_itself() -> None:
+    mdp = corridor_mdp(20, slip=0.1, gamma=0.98)
+    (guided, plain), ladder = samples(mdp, -optimal(mdp).values, Ladder(0.7, 1.0))
+    assert guided == np.inf
+    assert ladder <= 2.0 * plain
+
+
+def test_with_a_good_heuristic_a_ladder_is_nearer_to_the_best_rung_than_to_the_worst() -> None:
+    mdp = corridor_mdp(20, slip=0.1, gamma=0.98)
+    fixed, ladder = samples(mdp, optimal(mdp).values, Ladder(0.0, 0.7, 1.0))
+    best, worst = fixed.min(), fixed.max()
+    assert worst > 5 * best
+    assert ladder / best < worst / ladder
+
+
+def test_the_rungs_that_suit_the_discount_stand_in_where_none_are_named() -> None:
+    mdp = random_mdp()
+    h = optimal(mdp).values
+    options: dict[str, Any] = {"steps": 500, "steps_per_iteration": 100, "horizon": 20, "exploration": 0.3, "runs": 2}
+    unnamed = ladder_q_learning(mdp, h, Ladder(), rng=np.random.default_rng(0), **options)
+    named = ladder_q_learning(mdp, h, Ladder().for_gamma(0.8), rng=np.random.default_rng(0), **options)
+    np.testing.assert_array_equal(unnamed.q, named.q)
+
+
+def test_the_result_tells_the_value_of_every_rung_and_how_often_each_acted() -> None:
+    mdp = random_mdp()
+    result = ladder_q_learning(
+        mdp,
+        np.zeros(6),
+        Ladder(0.5, 1.0),
+        steps=900,
+        steps_per_iteration=400,
+        horizon=20,
+        exploration=0.3,
+        rng=np.random.default_rng(0),
+        runs=3,
+    )
+    np.testing.assert_array_equal(result.steps, [400, 800, 900])
+    assert result.values.shape == (3, 3, 2)
+    np.testing.assert_array_equal(result.episodes.sum(axis=1), 900 // 20)
+    assert (result.episodes >= 4).all()
+    expected = [[expectation(mdp, evaluate(mdp, np.argmax(q, axis=1))) for q in rungs] for rungs in result.q]
+    np.testing.assert_allclose(result.values[-1], expected)
+    assert repr(result).startswith("LadderResult(900 steps of 3 runs on 2 rungs, median value ")
+
+
+def test_the_bandit_is_told_discounted_returns_of_the_problem_itself() -> None:
+    # Both rungs pass the same states, each of which pays 1; h is huge and must not count.
+    mdp = FiniteMDP(np.eye(3)[[[1], [2], [2]]], [[1.0], [1.0], [0.0]], 0.5, [1.0, 0.0, 0.0])
+    learner = LadderLearner(
+        mdp, np.full((1, 3), 1e6), Ladder(0.0, 1.0), horizon=10, exploration=1.0, rng=np.random.default_rng(0)
+    )
+    list(learner.learn(lambda _: learner.rungs, 40, 40))
+    assert {total for returns in learner.bandits[0].returns for total in returns} == {1.5}
+
+
+def test_without_a_window_regret_grows_ever_more_slowly_beyond_the_share_of_exploration() -> None:
+    ladder = Ladder(0.9, 1.0, window=500, exploration=0.0)
+    losses = regret(ladder, [0.0, 1.0])
+    assert losses[-1] < 12.0  # 4 of them are the first episodes on the worse rung
+    assert losses[-1] - losses[249] < 1.5
+    exploring = regret(Ladder(0.9, 1.0, window=500, exploration=0.1), [0.0, 1.0])
+    assert exploring[-1] - losses[-1] == pytest.approx(0.1 / 2 * 500, rel=0.3)
+
+
+@pytest.mark.parametrize("gap", [0.1, 0.3, 0.6, 1.0])
+def test_with_a_window_an_episode_costs_at_most_a_tenth_of_the_deviation_of_returns(gap: float) -> None:
+    losses = regret(Ladder(0.9, 1.0), [0.0, gap])
+    assert losses[-1] / 500 < 0.1
+
+
+def test_a_rung_that_comes_from_behind_is_noticed_by_exploration_alone() -> None:
+    means = np.where(np.arange(800)[:, None] < 200, [0.0, -3.0], [0.0, 3.0])
+    exploring = regret(Ladder(0.9, 1.0, exploration=0.1), means, 800)
+    assert exploring[-1] - exploring[499] < 0.1 * 3.0 * 300  # the share of exploration, little more
+    blind = regret(Ladder(0.9, 1.0, exploration=0.0), means, 800)
+    assert blind[-1] - blind[199] > 0.9 * 3.0 * 600
+
+
+def test_it_repeats_exactly() -> None:
+    mdp = corridor_mdp(8, slip=0.1, gamma=0.95)
+    options: dict[str, Any] = LIMITS | {"budget": 3000}
+    one, same, other = (
+        ladder_sample_complexity(
+            mdp, {"h": -optimal(mdp).values}, Ladder(0.5, 1.0), rng=np.random.default_rng(seed), **options
+        )
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be positive, got 0.0"),
+        ({"heuristics": {}}, "at least 1 of heuristics, got 0"),
+        ({"heuristics": {"h": np.zeros(3)}}, "one value for each of 9 states"),
+        ({"runs": 0}, "at least 1 of runs, got 0"),
+        ({"hold": 0}, "at least 1 of hold, got 0"),
+        ({"exploration": 1.5}, r"exploration must lie in \[0, 1\], got 1.5"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
+    mdp = corridor_mdp(8, slip=0.1, gamma=0.95)
+    arguments: dict[str, Any] = {"heuristics": {"h": np.zeros(9)}, "ladder": Ladder(0.5, 1.0)}
+    arguments |= {"rng": np.random.default_rng(0)} | LIMITS
+    with pytest.raises(ValueError, match=message):
+        ladder_sample_complexity(mdp, **arguments | options)
+
+
+def test_means_of_another_number_of_rungs_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"Ladder\(0.9, 1\) has 2 rungs .* got shape \(3,\)"):
+        choice_regret(Ladder(0.9, 1.0), [0.0, 1.0, 2.0], 1.0, episodes=10, rng=np.random.default_rng(0))
