@@ -21,6 +21,10 @@ def diagnose(
     ],
     dataset: Annotated[str, typer.Option(metavar="ID", help="The Minari dataset to judge it with.")],
     gamma: Annotated[float | None, typer.Option(help="The discount; that of a saved heuristic by default.")] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="A dataset of the agent's own: how far it leaves the data, what h says there."),
+    ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of the Minari datasets (your own by default).")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the files (diagnosis/<name of the heuristic> by default).")
@@ -45,7 +49,9 @@ def diagnose(
             function,
             episodes,
             _discount(heuristic, function) if gamma is None else gamma,
+            agent=agent,
             time_limit=time_limit,
+            root=root,
             progress=lambda done, total: bars.draw("diagnosis", done, total, "evaluating h"),
         )
         out = _default_folder(heuristic) if out is None else out

@@ -17,6 +17,9 @@ from hurl.experiments.process import prepare_process
 if TYPE_CHECKING:
     from hurl.heuristics.base import StorableHeuristic
 
+# What to take where h comes from data: where the data says little, it is low.
+RECOMMENDED = "ensemble"
+
 
 class FitCommand(TyperCommand):
     """A command whose help names the kinds that there are, users' own among them."""
@@ -26,18 +29,18 @@ class FitCommand(TyperCommand):
         from hurl.experiments.fitting import kind_names
 
         kind = next(parameter for parameter in self.params if isinstance(parameter, TyperArgument))
-        *others, last = kind_names()
-        kind.help = f"{', '.join(others)}, or {last}."
+        *others, last = (name for name in kind_names() if name != RECOMMENDED)
+        kind.help = f"{RECOMMENDED}, where h comes from data; else {', '.join(others)}, or {last}."
         super().format_help(*arguments, **more)
 
 
 @app.command(
     cls=FitCommand,
-    epilog="Example:  hurl fit monte-carlo --dataset hopper/behaviour-v0 --gamma 0.999 --out heuristics/hopper-mc",
+    epilog="Example:  hurl fit --dataset hopper/behaviour-v0 --gamma 0.999 --out heuristics/hopper",
 )
 def fit(
-    kind: Annotated[str, typer.Argument(metavar="KIND")],
     out: Annotated[Path, typer.Option(help="The heuristic's folder.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND")] = RECOMMENDED,
     dataset: Annotated[
         str | None, typer.Option(help="The id of a Minari dataset, such as hopper/behaviour-v0.")
     ] = None,

@@ -12,10 +12,12 @@ import numpy as np
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 
-from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
+from hurl.data import DatasetError, Episodes, TimeLimit, discounted_returns, load_episodes
 from hurl.data.returns import usable_episodes
 from hurl.diagnosis.quantities import (
     BiasTerms,
+    Departure,
+    Disagreement,
     Fit,
     Flags,
     Floats,
@@ -26,15 +28,18 @@ from hurl.diagnosis.quantities import (
     best_episodes,
     bias_terms,
     lead_of_best,
+    measure_departure,
+    measure_disagreement,
     measure_fit,
     measure_improvability,
     mostly_cut,
+    share_above,
     state_means,
     uncovered_share,
 )
 from hurl.diagnosis.verdict import LAMBDAS, suggest_lambda, verdict
 from hurl.guidance import Guidance, Heuristic
-from hurl.heuristics.base import StorableHeuristic
+from hurl.heuristics.base import ObservationSpace, StorableHeuristic
 from hurl.schedules import ConstantSchedule
 
 if TYPE_CHECKING:
@@ -55,6 +60,7 @@ class Evidence:
     :param residuals: δ, or max_a (B h)(s, a) − h(s) for a Discrete space, shape (N,)
     :param used: which transitions the fit was measured on, shape (N,)
     :param best: the best episodes, the best of all first
+    :param agent: h and G of the agent's own transitions, shape (2, n); None where its data is not given
     """
 
     episodes: Episodes
@@ -63,6 +69,7 @@ class Evidence:
     residuals: Floats
     used: Flags
     best: Integers
+    agent: Floats | None
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,9 @@ class Diagnosis:
     :param bias: the two terms of the bias bound for several λ: their sum is what is lost of the lead
     :param uncovered: the share of states that the data has no example of; None where it can't be measured
     :param unknown: the share of the data's states that h calls unknown; None where it has no such notion
+    :param above_returns: the share of the data's states where h is above every return of the data
+    :param disagreement: of h's members, near the data and away from it; None where h has none
+    :param departure: how far an agent leaves the data, and what h promises it; None where its data is not given
     :param fitted_to_data: whether h was fitted to this very data, which flatters it
     :param lambda0: the suggested λ to begin with
     """
@@ -113,6 +123,9 @@ class Diagnosis:
     bias: tuple[BiasTerms, ...]
     uncovered: float | None
     unknown: float | None
+    above_returns: float
+    disagreement: Disagreement | None
+    departure: Departure | None
     fitted_to_data: bool
     lambda0: float
     evidence: Evidence = field(repr=False, compare=False)
@@ -171,6 +184,9 @@ class Diagnosis:
             ),
             ("states that the data does not cover", _number(self.uncovered, ".1%")),
             *([] if self.unknown is None else [("states of the data unknown to h", f"{self.unknown:.1%}")]),
+            ("states whose h is above every return", f"{self.above_returns:.1%}"),
+            *_disagreement_rows(self.disagreement),
+            *_departure_rows(self.departure),
             ("suggested λ0", f"{self.lambda0:g}"),
         ]
 
@@ -178,8 +194,9 @@ class Diagnosis:
         """Return all numbers and sentences, as JSON holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "evidence"}
         bias = [{name.rstrip("_"): value for name, value in asdict(terms).items()} for terms in self.bias]
-        nested = {"fit": asdict(self.fit), "improvability": asdict(self.improvability), "bias": bias}
-        return {**values, **nested, "verdict": list(self.verdict)}
+        measured = Fit | Improvability | Disagreement | Departure
+        nested = {name: asdict(value) for name, value in values.items() if isinstance(value, measured)}
+        return {**values, **nested, "bias": bias, "verdict": list(self.verdict)}
 
     def to_json(self) -> str:
         """Return `as_dict` as JSON."""
@@ -197,6 +214,7 @@ def diagnose(
     dataset: Episodes | MinariDataset | str,
     gamma: float,
     *,
+    agent: Episodes | MinariDataset | str | None = None,
     time_limit: TimeLimit = "cut",
     root: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -210,6 +228,7 @@ def diagnose(
         it is for another observation space, or another γ
     :param dataset: a Minari dataset or its id, or episodes that were read before
     :param gamma: γ ∈ [0, 1), the discount of the run that h is for
+    :param agent: data of the agent that h is to guide, or has guided: how far it leaves the data, and what h says there
     :param time_limit: how a return counts what a time limit cut off: as nothing (`cut`), as h there (`bootstrap`), or
         `drop` leaves such episodes out of the whole diagnosis
     :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
@@ -219,18 +238,20 @@ def diagnose(
     guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of what h is for and returns
     if isinstance(h, StorableHeuristic):
         h.check(episodes.observation_space, gamma)
+    agents = None if agent is None else _load_agent(agent, root, episodes, gamma, time_limit)
     values, known = _evaluate(guidance, episodes.states, progress)
-    ends = values[episodes.ends + np.arange(len(episodes))]
-    returns = discounted_returns(episodes, gamma=gamma, last_values=ends if time_limit == "bootstrap" else None)
+    returns, cut, used = _returns(episodes, values, gamma, time_limit)
     discrete = isinstance(episodes.observation_space, Discrete)
-    cut = mostly_cut(episodes, gamma)
-    used = ~cut if (~cut).mean() >= ENOUGH else np.ones_like(cut)
     used_returns = state_means(returns[used], episodes.observations[used]) if discrete else returns[used]
     fit = measure_fit(values[episodes.positions][used], used_returns)
     residuals = best_backup_residuals(episodes, bellman_residuals(episodes, values, gamma))
     best = best_episodes(episodes, returns)
     lead = lead_of_best(episodes, values, best, gamma=gamma)
     bias = bias_terms(episodes, values, best, gamma=gamma, lambdas=LAMBDAS)
+    deviation = getattr(h, "deviation", None)
+    departure, points = None, None
+    if agents is not None:
+        departure, points = _follow(guidance, agents, episodes, returns, time_limit, progress)
     return Diagnosis(
         heuristic=getattr(h, "__qualname__", None) or type(h).__name__,
         dataset=episodes.name,
@@ -252,10 +273,55 @@ def diagnose(
         bias=bias,
         uncovered=uncovered_share(episodes),
         unknown=None if known is None else float((~known).mean()),
+        above_returns=share_above(values, returns),
+        disagreement=measure_disagreement(deviation, episodes, best) if callable(deviation) else None,
+        departure=departure,
         fitted_to_data=_is_fitted_to(h, episodes),
         lambda0=suggest_lambda(fit, bias, lead, gamma),
-        evidence=Evidence(episodes, values, returns, residuals, used, best),
+        evidence=Evidence(episodes, values, returns, residuals, used, best, points),
     )
+
+
+def _load_agent(
+    agent: Episodes | MinariDataset | str, root: Path | None, data: Episodes, gamma: float, time_limit: TimeLimit
+) -> Episodes:
+    """Read an agent's own episodes; those of another observation space than the data's are refused."""
+    episodes = usable_episodes(load_episodes(agent, root), gamma, time_limit)
+    space, wanted = ObservationSpace.of(episodes.observation_space), ObservationSpace.of(data.observation_space)
+    if space != wanted:
+        raise DatasetError(
+            f"the agent's dataset {episodes.name} has observations of {space}, but {data.name} of {wanted}: collect "
+            "it in the same environment"
+        )
+    return episodes
+
+
+def _follow(
+    guidance: Guidance,
+    agent: Episodes,
+    data: Episodes,
+    returns: Floats,
+    time_limit: TimeLimit,
+    progress: Callable[[int, int], None],
+) -> tuple[Departure, Floats]:
+    """Measure how an agent's states leave the data; also return their h and G, shape (2, n).
+
+    :param returns: G of the data, shape (N,)
+    """
+    values, _ = _evaluate(guidance, agent.states, progress)
+    received, _, used = _returns(agent, values, guidance.gamma, time_limit)
+    points = np.stack([values[agent.positions], received])[:, used]
+    distance, outside = measure_departure(data, agent)
+    promise, receipt = points.mean(axis=1).tolist()
+    return Departure(agent.name, distance, outside, promise, receipt, share_above(values, returns)), points
+
+
+def _returns(episodes: Episodes, values: Floats, gamma: float, time_limit: TimeLimit) -> tuple[Floats, Flags, Flags]:
+    """Return G, which transitions have one that is mostly cut off, and which are used, each of shape (N,)."""
+    ends = values[episodes.ends + np.arange(len(episodes))]
+    returns = discounted_returns(episodes, gamma=gamma, last_values=ends if time_limit == "bootstrap" else None)
+    cut = mostly_cut(episodes, gamma)
+    return returns, cut, ~cut if (~cut).mean() >= ENOUGH else np.ones_like(cut)
 
 
 def _evaluate(
@@ -277,6 +343,31 @@ def _is_fitted_to(h: Heuristic, episodes: Episodes) -> bool:
     """Whether a heuristic with metrics of a fit says that it is from this data."""
     origin = getattr(h, "dataset", None)
     return bool(getattr(h, "metrics", None) and origin and origin["digest"] == episodes.digest)
+
+
+def _disagreement_rows(disagreement: Disagreement | None) -> list[tuple[str, str]]:
+    if disagreement is None:
+        return []
+    return [
+        (
+            "deviation: all states, starts, best tenth",
+            f"{disagreement.data:.4g}, {disagreement.starts:.4g}, {disagreement.best:.4g}",
+        ),
+        ("  on states mixed of the data's numbers", _number(disagreement.mixed, ".4g")),
+    ]
+
+
+def _departure_rows(departure: Departure | None) -> list[tuple[str, str]]:
+    if departure is None:
+        return []
+    return [
+        (
+            "agent: distance from the data, outside it",
+            f"{_number(departure.distance, '.2f')}, {_number(departure.outside, '.1%')}",
+        ),
+        ("  mean h, mean return", f"{departure.promised:.4g}, {departure.received:.4g}"),
+        ("  states whose h is above every return", f"{departure.above_returns:.1%}"),
+    ]
 
 
 def _number(value: float | None, form: str) -> str:

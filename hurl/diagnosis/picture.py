@@ -15,7 +15,7 @@ from hurl.files import write_whole
 if TYPE_CHECKING:
     from hurl.diagnosis.diagnosis import Diagnosis, Evidence
 
-BLUE, ORANGE, GRAY = "tab:blue", "tab:orange", "0.35"
+BLUE, ORANGE, GREEN, GRAY = "tab:blue", "tab:orange", "tab:green", "0.35"
 # From this many points on, their density is drawn and not each of them.
 MANY_POINTS = 3_000
 BINS = 80
@@ -58,6 +58,9 @@ def _draw_against(figure: Figure, axes: Any, diagnosis: Diagnosis) -> None:
     else:
         cells = axes.hexbin(h, returns, gridsize=60, bins="log", mincnt=1, cmap="Blues")
         figure.colorbar(cells, ax=axes, label="states")
+    if evidence.agent is not None:
+        shown = np.random.default_rng(0).permutation(evidence.agent.shape[1])[:MANY_POINTS]
+        axes.scatter(*evidence.agent[:, shown], s=6, color=GREEN, alpha=0.4, linewidths=0, label="of the agent")
     limits = axes.get_xlim(), axes.get_ylim()
     line = np.array(limits[0])
     label = f"G = h {'+' if fit.offset >= 0 else '−'} {abs(fit.offset):.4g}"

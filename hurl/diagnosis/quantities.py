@@ -8,7 +8,7 @@ stands in for it. The labels are those of the paper's LaTeX source; `hurl.tabula
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ Integers = NDArray[np.int64]
 BEST_SHARE = 0.1
 # Heuristics are evaluated in 32-bit floats: residuals this far below 0, relative to the values, are rounding.
 ROUNDING = 1e-6
+OWN_STATES = 0.99  # the share of the data's own states that count as of the data
 NORMAL_QUANTILE = 1.959964  # of a confidence of 95 %
 # Coverage is measured on samples: it asks for thousands of neighbours, not for millions.
 FOLDS, SAMPLES, QUERIES, NEAR, FEATURES, PIECE = 10, 10_000, 2_000, 0.5, 32, 1_000
@@ -105,6 +106,42 @@ class BiasTerms:
     def total(self) -> float:
         """By how much the lead of the best episodes over all of them shrinks; no constant added to h changes it."""
         return self.underestimation + self.overestimation
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """The mean deviation of an ensemble's members, near the data and away from it.
+
+    :param data: over the states of the data
+    :param starts: over the first states of episodes
+    :param best: over the states of the best episodes
+    :param mixed: over states that the data does not hold, see `mixed_states`; None where it can't be mixed
+    """
+
+    data: float
+    starts: float
+    best: float
+    mixed: float | None
+
+
+@dataclass(frozen=True)
+class Departure:
+    """How far an agent's states leave the data, and what h promises there.
+
+    :param agent: the name of the agent's own data
+    :param distance: how far its states are from the data, see `measure_departure`; None where it can't be measured
+    :param outside: the share of its states that lie outside the data
+    :param promised: mean h of its states
+    :param received: mean return that followed them
+    :param above_returns: the share of its states where h is above every return of the data
+    """
+
+    agent: str
+    distance: float | None
+    outside: float | None
+    promised: float
+    received: float
+    above_returns: float
 
 
 # --- Agreement with returns ------------------------------------------------------------------------------------------
@@ -372,7 +409,7 @@ def uncovered_share(episodes: Episodes, seed: int = 0) -> float | None:
     rng = np.random.default_rng(seed)
     fold_of = np.repeat(rng.permutation(len(episodes)) % FOLDS, episodes.lengths + 1)
     indices = rng.permutation(len(episodes.states))[:SAMPLES]
-    features, folds = _features(episodes.states, indices, rng), fold_of[indices]
+    features, folds = _standardised(episodes.states, indices, rng)(episodes.states, indices), fold_of[indices]
     near = NEAR * math.sqrt(features.var(axis=0).sum()) + ROUNDING
     uncovered = 0
     for fold in np.unique(folds[:QUERIES]):
@@ -381,16 +418,99 @@ def uncovered_share(episodes: Episodes, seed: int = 0) -> float | None:
     return float(uncovered / min(QUERIES, len(indices)))
 
 
-def _features(states: NDArray[Any], indices: Integers, rng: np.random.Generator) -> Floats:
-    """Return some states as rows of standardised numbers, projected at random where they are long; shape (n, ≤ 32)."""
+def _standardised(
+    states: NDArray[Any], indices: Integers, rng: np.random.Generator
+) -> Callable[[NDArray[Any], Integers], Floats]:
+    """Return a function of states and indices: some states as rows of numbers, shape (n, ≤ 32).
+
+    They are standardised as the given states are, and projected at random where they are long.
+    """
     size = int(np.prod(states.shape[1:]))
     sample = _rows(states[indices[:PIECE]])
     centre, scale = sample.mean(axis=0), sample.std(axis=0)
     scale[scale <= ROUNDING * np.maximum(1.0, np.abs(centre))] = 1.0  # rounding is not to be blown up
     projection = np.eye(size) if size <= FEATURES else rng.normal(size=(size, FEATURES)) / math.sqrt(FEATURES)
-    pieces = np.array_split(indices, math.ceil(len(indices) / PIECE))  # images, piece by piece, fit into memory
-    return np.concatenate([(_rows(states[piece]) - centre) / scale @ projection for piece in pieces])
+
+    def features(states: NDArray[Any], indices: Integers) -> Floats:
+        pieces = np.array_split(indices, math.ceil(len(indices) / PIECE))  # images, piece by piece, fit into memory
+        return np.concatenate([(_rows(states[piece]) - centre) / scale @ projection for piece in pieces])
+
+    return features
 
 
 def _rows(states: NDArray[Any]) -> Floats:
     return states.reshape(len(states), -1).astype(np.float64)
+
+
+# --- Beyond the data -------------------------------------------------------------------------------------------------
+
+
+def share_above(values: Floats, returns: Floats) -> float:
+    """The share of states where h is above every return of the data, of which nobody has shown that it can be got.
+
+    :param values: h of some states
+    :param returns: G, shape (N,)
+    """
+    return float(np.mean(values > returns.max() + rounding(returns)))
+
+
+def mixed_states(states: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    """Return as many states that are none: each number is that of another of the states, drawn by itself."""
+    return rng.permuted(states.reshape(len(states), -1), axis=0).reshape(states.shape)
+
+
+def measure_disagreement(
+    deviation: Callable[[NDArray[Any]], NDArray[Any]], episodes: Episodes, best: Integers, seed: int = 0
+) -> Disagreement:
+    """Compare the deviation of an ensemble's members on states of the data with that on mixtures of them.
+
+    :param deviation: a function of a batch of states
+    :param best: which episodes are the best
+    :param seed: of the samples
+    """
+    rng = np.random.default_rng(seed)
+
+    def mean(states: NDArray[Any]) -> float:
+        return float(np.mean(deviation(states)))
+
+    def sample(states: NDArray[Any]) -> NDArray[Any]:
+        return states[rng.permutation(len(states))[:QUERIES]]
+
+    states = sample(episodes.states)
+    can_be_mixed = states[0].size > 1
+    return Disagreement(
+        data=mean(states),
+        starts=mean(sample(episodes.states[episodes.positions[episodes.starts]])),
+        best=mean(sample(episodes.select(best).states)),
+        mixed=mean(mixed_states(states, rng)) if can_be_mixed else None,
+    )
+
+
+def measure_departure(episodes: Episodes, agent: Episodes, seed: int = 0) -> tuple[float | None, float | None]:
+    """How far an agent's states leave the data: their distance, and the share of them that lie outside.
+
+    One half of the episodes stands for the data, the other for states that belong to it; with d(x) the distance from x
+    to the nearest state of the first half, features standardised as in `uncovered_share`,
+
+        distance = median of d(agent's states) / median of d(other half's)
+        outside:   d(x) > d of 99 % of the other half's states
+
+    So an agent like those that made the data has 1 and 1 %. In a Discrete space there is no distance, and what no
+    episode visits lies outside. The distance is None where the halves hold the same states, both are for one episode.
+
+    :param seed: of the halves and samples
+    """
+    if isinstance(episodes.observation_space, Discrete):
+        return None, float(np.mean(~np.isin(agent.states, episodes.states)))
+    if len(episodes) < 2:
+        return None, None
+    rng = np.random.default_rng(seed)
+    half_of = np.repeat(rng.permutation(len(episodes)) % 2, episodes.lengths + 1)
+    first, second = (rng.permutation(np.flatnonzero(half_of == half)) for half in (0, 1))
+    features = _standardised(episodes.states, first, rng)
+    nearest = cKDTree(features(episodes.states, first[:SAMPLES]))
+    own = nearest.query(features(episodes.states, second[:QUERIES]))[0]
+    away = nearest.query(features(agent.states, rng.permutation(len(agent.states))[:QUERIES]))[0]
+    unit = float(np.median(own))
+    outside = float(np.mean(away > np.quantile(own, OWN_STATES) + ROUNDING))
+    return (float(np.median(away)) / unit if unit > ROUNDING else None), outside

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hurl.diagnosis.quantities import BiasTerms, Fit, share_from_heuristic
+from hurl.diagnosis.quantities import BiasTerms, Departure, Disagreement, Fit, share_from_heuristic
 
 if TYPE_CHECKING:
     from hurl.diagnosis.diagnosis import Diagnosis
@@ -15,6 +15,9 @@ LAMBDAS = (0.5, 0.9, 0.95, 0.98, 0.99)
 # Rank correlations from which on h is said to rank at all, fairly, and well.
 SOME_RANKING, FAIR_RANKING, GOOD_RANKING = 0.2, 0.5, 0.8
 UNCOVERED = 0.1
+ABOVE_RETURNS = 0.01
+# From this ratio of deviations on, members are said to tell the data from what is not of it.
+TOLD_APART = 1.5
 FEW_EPISODES = 10
 
 
@@ -53,6 +56,10 @@ def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
         _lead(diagnosis),
         _cut(diagnosis),
         _uncovered(diagnosis),
+        _above_returns(diagnosis),
+        _disagreement(diagnosis.disagreement),
+        _departure(diagnosis.departure),
+        _received(diagnosis),
         _few(diagnosis.episodes),
         "h was fitted to this very data, which flatters it: judge it with other data."
         if diagnosis.fitted_to_data
@@ -149,6 +156,49 @@ def _uncovered(diagnosis: Diagnosis) -> str:
     if diagnosis.discrete:
         return f"{100 * uncovered:.0f} % of all states are not in the data, and there nothing is known about h."
     return f"{100 * uncovered:.0f} % of a new episode's states have nothing like them in the data: collect more."
+
+
+def _above_returns(diagnosis: Diagnosis) -> str:
+    if diagnosis.is_constant or diagnosis.above_returns < ABOVE_RETURNS:
+        return ""
+    return (
+        f"h is above every return of the data in {100 * diagnosis.above_returns:.0f} % of its states: it promises what "
+        "nobody got."
+    )
+
+
+def _disagreement(disagreement: Disagreement | None) -> str:
+    if disagreement is None or disagreement.mixed is None or disagreement.data == 0.0:
+        return ""
+    ratio = disagreement.mixed / disagreement.data
+    told_apart = (
+        "so that the bound is lower where an agent leaves the data."
+        if ratio >= TOLD_APART
+        else "so that the bound may be no lower where an agent leaves the data."
+    )
+    return f"The members of h disagree {ratio:.1f} times as much on mixed states as on the data's own, {told_apart}"
+
+
+def _departure(departure: Departure | None) -> str:
+    if departure is None or departure.outside is None:
+        return ""
+    share = f"{100 * departure.outside:.0f} %"
+    if departure.outside <= UNCOVERED:
+        return f"The agent stays within the data: {share} of its states lie outside."
+    distance = departure.distance
+    far = "" if distance is None else f" (the median state is {distance:.1f} times as far from it as one of its own)"
+    return f"{share} of the agent's states lie outside the data{far}: what h says there is a guess."
+
+
+def _received(diagnosis: Diagnosis) -> str:
+    """An excess that is within h's error on the data is none: an h that is right would have one half of the time."""
+    departure = diagnosis.departure
+    if departure is None or diagnosis.is_constant:
+        return ""
+    sentence = f"h promises the agent {departure.promised:.4g} on average, and it gets {departure.received:.4g}"
+    if departure.promised - departure.received <= diagnosis.fit.mean_error:
+        return f"{sentence}: it is not led on."
+    return f"{sentence}: it may be drawn to promises that are not kept, so let a ladder choose λ, or raise it."
 
 
 def _few(episodes: int) -> str:

@@ -129,7 +129,7 @@ def _schedule_parameters(kind: str) -> type[BaseModel]:
 class FitConfig(Strict):
     """A heuristic that is to be fitted to the run's data."""
 
-    kind: str = Field(description="as `hurl fit` names it, e.g. monte-carlo")
+    kind: str = Field(description="as `hurl fit` names it, e.g. ensemble")
     parameters: dict[str, Any] = Field({}, description="arguments of the kind's fit")
 
 

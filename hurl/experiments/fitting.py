@@ -28,7 +28,7 @@ def fit_heuristic(
 ) -> StorableHeuristic:
     """Fit a heuristic to a dataset.
 
-    :param kind: one of those that are registered, such as `monte-carlo`
+    :param kind: one of those that are registered, such as `ensemble`
     :param dataset: a Minari dataset, its id, or episodes
     :param gamma: γ, the discount that its values are for
     :param parameters: further arguments of the kind's `fit`

@@ -107,12 +107,7 @@ class EnsembleLowerBound(StorableHeuristic):
             )
         settings = Fitting(**({"patience": PATIENCE} if validation else {}) | fitting)
         episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
-        train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
-        if len(train) < 2:
-            raise HeuristicError(
-                f"dataset {episodes.name} has {len(episodes)} episodes, too few to fit networks to halves of them: "
-                "collect more"
-            )
+        train, held_out = _split(episodes, validation, seed)
         begun, origin = perf_counter(), data_origin(episodes, gamma)
         n, inputs = origin["observation_space"].n, as_inputs(train.observations, origin["observation_space"])
         generators = np.random.default_rng(seed).spawn(members)
@@ -238,6 +233,18 @@ def _check(members: int, beta: float) -> None:
         raise HeuristicError(f"an ensemble needs at least 2 members to disagree, got {members}")
     if not 0.0 <= beta < math.inf:
         raise HeuristicError(f"beta must be 0 or more, and finite, got {beta!r}")
+
+
+def _split(episodes: Episodes, validation: float, seed: int) -> tuple[Episodes, Episodes | None]:
+    """Return the episodes that networks are fitted to, at least two, and those that are held out, if any are."""
+    alone = len(episodes) < 2  # nothing can be split
+    train, held_out = episodes.split(validation, seed) if validation and not alone else (episodes, None)
+    if len(train) < 2:
+        count, what = f"{len(episodes)} {'episode' if alone else 'episodes'}", "hold any out and " if validation else ""
+        raise HeuristicError(
+            f"dataset {episodes.name} has {count}, too few to {what}fit networks to halves of the rest: collect more"
+        )
+    return train, held_out
 
 
 def _half(episodes: Episodes, generator: np.random.Generator) -> NDArray[np.integer[Any]]:

@@ -48,6 +48,17 @@ def test_table_verdict_and_files(run, tmp_path):
     assert numbers["heuristic"] == "first"
 
 
+def test_an_agents_own_states_are_held_against_the_data(run, tmp_path, monkeypatch):
+    agent = random_episodes([30] * 4, [True] * 4, seed=1)
+    write_minari(tmp_path / "datasets", agent, dataset_id="test/agent-v0", monkeypatch=monkeypatch)
+    words = "diagnose judged:first --dataset test/noise-v0 --agent test/agent-v0 --root datasets --gamma 0.9 --out out"
+    code, output, errors = run(words)
+    assert code == 0, errors
+    assert "agent: distance from the data, outside it" in output
+    assert "The agent stays within the data" in output
+    assert json.loads((tmp_path / "out/diagnosis.json").read_text("utf-8"))["departure"]["agent"] == "test/agent-v0"
+
+
 @pytest.mark.parametrize(
     ("name", "folder"), [("judged:first", "first"), ("kept/zero", "zero"), ("zero", "zero"), ("odd:name/", "name")]
 )
@@ -109,6 +120,10 @@ def test_saved_heuristic_brings_its_discount(run, tmp_path):
         ("judged:frist --dataset test/noise-v0 --gamma 0.9", "did you mean 'first'"),
         ("judged:column --dataset test/noise-v0 --gamma 0.9", "returned shape (372, 1) for 372 observations"),
         ("judged:first --dataset test/other-v0 --gamma 0.9", "there is no dataset 'test/other-v0'"),
+        (
+            "judged:first --dataset test/noise-v0 --agent test/other-v0 --gamma 0.9",
+            "there is no dataset 'test/other-v0'",
+        ),
         ("judged:first --dataset test/noise-v0 --gamma 1.5", "gamma must lie in [0, 1), got 1.5"),
         ("nowhere --dataset test/noise-v0", "nor the folder of a saved heuristic"),
         ("zero --dataset test/noise-v0 --gamma 0.7", "is for gamma=0.8, but here gamma=0.7"),

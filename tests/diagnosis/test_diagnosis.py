@@ -1,5 +1,6 @@
 """A diagnosis agrees with what `hurl.tabular` computes exactly, and says of known heuristics what is known of them."""
 
+import dataclasses
 import json
 
 import gymnasium as gym
@@ -17,6 +18,8 @@ from hurl.diagnosis.quantities import (
     best_episodes,
     bias_terms,
     lead_of_best,
+    measure_departure,
+    mixed_states,
     offset_error,
     share_from_heuristic,
     share_interval,
@@ -24,7 +27,7 @@ from hurl.diagnosis.quantities import (
 )
 from hurl.diagnosis.verdict import suggest_lambda
 from hurl.guidance import HeuristicError
-from hurl.heuristics import Zero
+from hurl.heuristics import EnsembleLowerBound, Zero
 from hurl.heuristics.base import ObservationSpace
 from hurl.tabular import (
     FiniteMDP,
@@ -460,6 +463,137 @@ def test_judging_with_the_data_that_h_was_fitted_to_is_warned_of():
     assert "fitted to this very data" not in " ".join(other.verdict)
 
 
+def test_promises_above_every_return_are_counted():
+    data = random_episodes([30] * 12, [True] * 12)
+    highest = discounted_returns(data, gamma=GAMMA).max()
+    result = hurl.diagnose(lambda states: np.where(states[:, 0] > 0, highest + 1, highest), data, GAMMA)
+    assert result.above_returns == pytest.approx((data.states[:, 0] > 0).mean())
+    assert "above every return of the data in 42 %" in " ".join(result.verdict)
+    modest = hurl.diagnose(lambda states: np.where(states[:, 0] > 0, highest, 0), data, GAMMA)
+    assert modest.above_returns == 0.0
+    assert "above every return" not in " ".join(modest.verdict)
+
+
+# --- Beyond the data -------------------------------------------------------------------------------------------------
+
+
+class Doubtful:
+    """Members that disagree by how far the second number is from the first, which in `along` are the same."""
+
+    def __call__(self, observations):
+        return observations[:, 0]
+
+    def deviation(self, observations):
+        return 0.1 + np.abs(observations[:, 0] - observations[:, 1])
+
+
+def along(count, seed=0):
+    """Episodes through states whose three numbers are the same."""
+    walk = np.random.default_rng(seed).normal(size=(count, 31, 1)).repeat(3, axis=2)
+    return episodes_through(walk.astype(np.float32))
+
+
+def test_mixed_states_have_the_numbers_of_the_data_and_nothing_else_of_it():
+    states = along(40).states
+    mixed = mixed_states(states, np.random.default_rng(0))
+    np.testing.assert_array_equal(np.sort(mixed, axis=0), np.sort(states, axis=0))
+    assert (np.ptp(mixed, axis=1) > 0).mean() > 0.99
+
+
+def test_members_that_disagree_away_from_the_data_are_told_from_others():
+    result = hurl.diagnose(Doubtful(), along(20), GAMMA)
+    *near, mixed = dataclasses.astuple(result.disagreement)
+    assert near == pytest.approx([0.1] * 3)
+    assert mixed > 1.0
+    assert "the bound is lower where an agent leaves the data" in " ".join(result.verdict)
+    noise = hurl.diagnose(Doubtful(), random_episodes([30] * 20, [True] * 20), GAMMA)
+    assert noise.disagreement.mixed == pytest.approx(noise.disagreement.data, rel=0.1)
+    assert "may be no lower where an agent leaves the data" in " ".join(noise.verdict)
+    assert hurl.diagnose(lambda s: s[:, 0], along(20), GAMMA).disagreement is None
+
+
+def test_single_numbers_can_not_be_mixed():
+    states = gym.spaces.Discrete(6)
+
+    class Doubted:
+        def __call__(self, observations):
+            return observations / 2
+
+        def deviation(self, observations):
+            return np.ones(len(observations))
+
+    result = hurl.diagnose(Doubted(), random_episodes([30] * 12, [True] * 12, observation_space=states), GAMMA)
+    assert (result.disagreement.data, result.disagreement.mixed) == (1.0, None)
+    assert "members" not in " ".join(result.verdict)
+
+
+def test_an_agent_like_those_of_the_data_stays_within_it_and_one_elsewhere_does_not():
+    data, agent = episodes_through(walks(400, 0.5)), walks(100, 0.5, seed=1)
+    distance, outside = measure_departure(data, episodes_through(agent))
+    assert distance == pytest.approx(1.0, abs=0.2)
+    assert outside < 0.05
+    distance, outside = measure_departure(data, episodes_through(agent + 30.0))
+    assert distance > 50
+    assert outside == 1.0
+    agent[:50] += 30.0
+    assert measure_departure(data, episodes_through(agent))[1] == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_unit_of_distances_is_that_of_the_data():
+    data, agent = walks(200, 1.0), walks(50, 2.0, seed=1)
+    scales = np.array([1e-3, 1.0, 1e4])
+    plain, scaled = (
+        measure_departure(episodes_through(data * scale), episodes_through(agent * scale)) for scale in (1.0, scales)
+    )
+    assert scaled == pytest.approx(plain)
+
+
+def test_where_a_distance_can_not_be_measured():
+    assert measure_departure(episodes_through(walks(1, 1.0)), episodes_through(walks(3, 1.0))) == (None, None)
+    still = episodes_through(np.ones((4, 11, 3)))
+    assert measure_departure(still, still) == (None, 0.0)
+    assert measure_departure(still, episodes_through(np.full((2, 11, 3), 2.0))) == (None, 1.0)
+    few, many = (
+        random_episodes([50] * 20, [True] * 20, observation_space=gym.spaces.Discrete(n, start=3)) for n in (5, 10)
+    )
+    assert measure_departure(few, many) == (None, pytest.approx((many.states >= 8).mean()))
+
+
+def test_what_h_promises_an_agent_is_held_against_what_it_gets():
+    """h is the return of one-step episodes on the data; the agent goes where h is high, and gets nothing."""
+    rng = np.random.default_rng(0)
+
+    def one_step(states, rewards):
+        return dataclasses.replace(
+            random_episodes([1] * len(rewards), [True] * len(rewards)),
+            states=np.repeat(states, 2, axis=0).astype(np.float32), rewards=rewards, name="test/agent-v0",
+        )  # fmt: skip
+
+    states = rng.normal(size=(200, 3))
+    data = one_step(states, states[:, 0] + 0.1 * rng.normal(size=200))
+    astray = hurl.diagnose(lambda s: s[:, 0], data, GAMMA, agent=one_step(states + 9.0, np.zeros(200)))
+    assert astray.departure.agent == "test/agent-v0"
+    assert astray.departure.promised == pytest.approx(states[:, 0].mean() + 9.0, abs=1e-5)
+    assert astray.departure.received == 0.0
+    assert astray.departure.outside == astray.departure.above_returns == 1.0
+    verdict = " ".join(astray.verdict)
+    assert "100 % of the agent's states lie outside the data (the median state is" in verdict
+    assert "on average, and it gets 0: it may be drawn to promises that are not kept" in verdict
+    same = hurl.diagnose(lambda s: s[:, 0], data, GAMMA, agent=data)
+    assert "The agent stays within the data: 0 % of its states lie outside." in same.verdict
+    assert "it is not led on" in " ".join(same.verdict)
+
+
+def test_the_fitted_ensemble_doubts_what_an_agent_finds_beyond_the_data():
+    data, agent = random_episodes([30] * 20, [True] * 20), random_episodes([30] * 20, [True] * 20, seed=1)
+    far = dataclasses.replace(agent, states=20 * agent.states)
+    h = EnsembleLowerBound.fit(data, gamma=GAMMA, hidden=(16,), epochs=10, batch_size=32)
+    near, away = (hurl.diagnose(h, data, GAMMA, agent=episodes) for episodes in (agent, far))
+    assert near.departure.outside < 0.1 < 0.9 < away.departure.outside
+    assert away.departure.promised < near.departure.promised
+    assert away.disagreement == near.disagreement
+
+
 @pytest.mark.parametrize(
     ("space", "gamma", "message"),
     [
@@ -532,6 +666,11 @@ def test_json_holds_every_number_and_the_verdict(problem):
     assert read["verdict"] == list(result.verdict)
     assert read["lambda0"] == result.lambda0
     assert "evidence" not in read
+    assert read["disagreement"] is read["departure"] is None
+    followed = hurl.diagnose(Doubtful(), along(20), GAMMA, agent=along(5, seed=1))
+    read = json.loads(followed.to_json())
+    assert read["disagreement"] == dataclasses.asdict(followed.disagreement)
+    assert read["departure"] == dataclasses.asdict(followed.departure)
 
 
 def test_text_shows_numbers_and_verdict(problem):
@@ -545,7 +684,7 @@ def test_text_shows_numbers_and_verdict(problem):
 @pytest.mark.parametrize("h", [lambda s: s[:, 0], lambda s: np.zeros(len(s))], ids=["varying", "constant"])
 @pytest.mark.parametrize("lengths", [(4, 1, 7, 3), (2_000, 1_900, 1, 2)], ids=["few", "many"])
 def test_picture_is_written_whole(tmp_path, h, lengths):
-    hurl.diagnose(h, random_episodes(lengths), GAMMA).plot(tmp_path / "new/h.png")
+    hurl.diagnose(h, random_episodes(lengths), GAMMA, agent=random_episodes(seed=1)).plot(tmp_path / "new/h.png")
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["h.png"]
     assert (tmp_path / "new/h.png").read_bytes().startswith(b"\x89PNG")
 
@@ -571,6 +710,11 @@ def test_progress_counts_all_states(monkeypatch):
         ({"h": lambda s: np.full(len(s), np.nan)}, HeuristicError, "returned NaN for 19 of 19"),
         ({"gamma": 1.0}, ValueError, r"gamma must lie in \[0, 1\), got 1.0"),
         ({"time_limit": "ignore"}, ValueError, "time_limit must be one of cut, bootstrap, drop, got 'ignore'"),
+        (
+            {"agent": random_episodes(observation_space=gym.spaces.Discrete(4))},
+            DatasetError,
+            r"the agent's dataset .* has observations of Discrete\(4\), but .* of Box of shape \(3,\)",
+        ),
         ({"h": 3.0}, TypeError, "must be a function of a batch of observations, got 3.0"),
     ],
 )

@@ -147,6 +147,16 @@ def test_what_is_to_be_fitted_is_checked_before_anything_is_made(tmp_path):
         plan_campaign("hopper", ["hurl-mc"], [0], tmp_path, ["guidance.heuristic.parameters.epoch=3"])
 
 
+@pytest.mark.parametrize("kind", ["monte-carlo", "vae", "ensemble"])
+@pytest.mark.parametrize("time_limit", ["cut", "bootstrap"])
+def test_every_heuristic_from_returns_can_be_named_with_its_time_limits(kind, time_limit, tmp_path):
+    heuristic = f"{{kind: {kind}, parameters: {{time_limit: {time_limit}}}}}"
+    plan = plan_campaign("hopper", ["hurl-ladder"], [0], tmp_path, [f"guidance.heuristic={heuristic}"])
+    (fit,) = (task for task in plan.tasks if task.name.startswith("fit"))
+    assert fit.arguments[:2] == ("fit", kind)
+    assert f'time_limit="{time_limit}"' in fit.arguments
+
+
 def test_a_variant_named_twice(tmp_path):
     with pytest.raises(ConfigurationError, match="the variant 'sac' is named twice"):
         plan_campaign("hopper", ["sac", "bc", "sac"], [0], tmp_path)

@@ -1,5 +1,6 @@
 """`hurl fit`: from the name of a kind to a folder."""
 
+import re
 import subprocess
 import sys
 
@@ -67,7 +68,9 @@ def test_the_help_names_the_kinds_without_torch(tmp_path):
     )
     result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert set(kind_names()) <= set(result.stdout.replace(",", " ").replace(".", " ").split())
+    words = re.findall(r"[\w-]+", result.stdout)
+    assert set(kind_names()) <= set(words)
+    assert min(map(words.index, kind_names())) == words.index("ensemble"), "what is recommended comes first"
 
 
 @pytest.mark.parametrize(
@@ -98,6 +101,26 @@ def test_the_command_writes_a_folder(tmp_path, monkeypatch):
     loaded = load_heuristic(tmp_path / "h")
     states = random_episodes().states
     np.testing.assert_allclose(loaded(states), expected(states), rtol=1e-5)
+
+
+def test_data_without_a_kind_gives_an_ensemble(tmp_path, monkeypatch):
+    write_minari(tmp_path / "data", random_episodes(), monkeypatch=monkeypatch)
+    arguments = ["--dataset", "test/noise-v0", "--root", "data", "--gamma", "0.9", "--out", "h"]
+    result = hurl("fit", *arguments, "--set", "hidden=[4]", "--set", "epochs=1", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "EnsembleLowerBound(gamma=0.9, dataset='test/noise-v0') → h" in result.stdout
+    assert type(load_heuristic(tmp_path / "h")) is EnsembleLowerBound
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 episode"), (2, "2 episodes")])
+def test_too_few_episodes_to_hold_any_out_is_one_sentence(count, words, tmp_path, monkeypatch):
+    write_minari(tmp_path / "data", random_episodes([5] * count, [True] * count), monkeypatch=monkeypatch)
+    arguments = ["--dataset", "test/noise-v0", "--root", "data", "--gamma", "0.9", "--out", "h"]
+    result = hurl("fit", *arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert f"dataset test/noise-v0 has {words}, too few to hold any out" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "h").exists()
 
 
 @pytest.fixture
@@ -137,6 +160,8 @@ def test_a_kind_of_ones_own_is_made_from_an_agent_by_its_class(halved, small, tm
     [
         (["scaled", "--out", "h"], "a heuristic of kind 'scaled' is not made from data or an agent"),
         (["monte-carlo", "--out", "h"], "give --dataset and --gamma"),
+        (["--out", "h"], "ensemble is fitted to data for a discount: give --dataset and --gamma"),
+        (["--out", "h", "--run", "x"], "ensemble is fitted to data for a discount: give --dataset and --gamma, and no"),
         (
             ["monte-carlo", "--out", "h", "--dataset", "aa/bb-v0", "--gamma", "0.9", "--root", "."],
             "no dataset 'aa/bb-v0'",

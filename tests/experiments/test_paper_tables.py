@@ -4,6 +4,7 @@ import pytest
 
 from hurl.experiments.config import load_config, preset_names
 from hurl.experiments.paper_tables import paper_table
+from hurl.ladder import Ladder
 
 # Hopper, HalfCheetah, Swimmer, Humanoid
 DENSE = {
@@ -75,6 +76,7 @@ PROCGEN = {
     "PPO-HuRL λ0": 0.99,
     "PPO-HuRL α": 0.5,
 }
+OURS = ("hurl-ensemble", "hurl-ladder")  # variants that the paper has not
 PROCGEN_GRID = {"λ0": [0.95, 0.97, 0.98, 0.985, 0.99], "α": [0.5, 0.75, 1.0, 3.0, 5.0]}
 
 
@@ -103,7 +105,7 @@ def test_the_grids_of_the_tuning(table, expected):
 @pytest.mark.parametrize("preset", ["hopper", "halfcheetah", "swimmer", "humanoid"])
 def test_variants_differ_from_the_base_in_what_the_paper_says(preset):
     names = [name.split("/")[1] for name in preset_names() if name.startswith(f"{preset}/")]
-    assert sorted(names) == ["bc", "hurl-mc", "hurl-vae", "hurl-zero", "pbrs", "sac", "sac-bc"]
+    assert sorted(names) == sorted(["bc", "hurl-mc", "hurl-vae", "hurl-zero", "pbrs", "sac", "sac-bc", *OURS])
     configs = {name: load_config(f"{preset}/{name}") for name in names}
     plain = configs["sac"]
     assert (plain.warm_start, plain.guidance) == (None, None)
@@ -121,11 +123,23 @@ def test_variants_differ_from_the_base_in_what_the_paper_says(preset):
         "hurl-mc",
         "hurl-vae",
         "pbrs",
+        *OURS,
     }
     assert configs["pbrs"].guidance.shaping == "pbrs"
     assert configs["hurl-vae"].guidance.heuristic.kind == "vae"
-    for name in ("hurl-mc", "hurl-vae", "pbrs"):
+    for name in ("hurl-mc", "hurl-vae", "pbrs", *OURS):
         assert configs[name].guidance.heuristic.parameters.get("epochs", 30) == (80 if preset == "humanoid" else 30)
+
+
+@pytest.mark.parametrize("preset", ["hopper", "halfcheetah", "swimmer", "humanoid"])
+def test_the_ensemble_guides_as_the_papers_heuristic_does_and_the_ladder_without_a_lambda(preset):
+    papers, ensemble, ladder = (load_config(f"{preset}/{name}") for name in ("hurl-mc", *OURS))
+    assert ensemble.guidance.heuristic.kind == "ensemble"
+    assert ensemble.guidance.schedule == papers.guidance.schedule
+    assert ladder.guidance.heuristic == ensemble.guidance.heuristic
+    assert ladder.guidance.schedule.build(ladder.iterations) == Ladder()
+    for config in (ensemble, ladder):
+        assert config.model_copy(update={"guidance": papers.guidance}) == papers
 
 
 def test_the_ablation_is_hopper_with_a_constant_lambda():

@@ -160,9 +160,22 @@ def test_bad_input(arguments, message):
         EnsembleLowerBound.fit(random_episodes(), gamma=0.9, **(SMALL | arguments))
 
 
-def test_two_episodes_are_too_few():
-    with pytest.raises(HeuristicError, match=r"has 2 episodes, too few to fit networks to halves of them"):
-        EnsembleLowerBound.fit(random_episodes([5, 5], [True, True]), gamma=0.9, **SMALL)
+@pytest.mark.parametrize(
+    ("count", "arguments", "message"),
+    [
+        (1, {}, "has 1 episode, too few to hold any out and fit networks to halves of the rest"),
+        (2, {}, "has 2 episodes, too few to hold any out and fit networks to halves of the rest"),
+        (3, {"validation": 0.9}, "has 3 episodes, too few to hold any out"),
+        (1, {"validation": 0.0, "beta": 1.0}, "has 1 episode, too few to fit networks to halves"),
+    ],
+)
+def test_too_few_episodes(count, arguments, message):
+    with pytest.raises(HeuristicError, match=message):
+        EnsembleLowerBound.fit(random_episodes([5] * count, [True] * count), gamma=0.9, **(SMALL | arguments))
+
+
+def test_three_episodes_are_enough():
+    assert EnsembleLowerBound.fit(random_episodes([5] * 3, [True] * 3), gamma=0.9, **SMALL).beta >= 1.0
 
 
 def test_weights_of_another_shape_are_refused(heuristic):
