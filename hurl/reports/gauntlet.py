@@ -60,16 +60,14 @@ def gauntlet_of(environments: Iterable[Environment]) -> list[CellScores]:
 
     Runs are known by where they are kept: `gauntlet-hopper/ladder-mc/seed-0`.
     """
-    panels = gauntlet_panels()
-    cells = []
-    for environment in environments:
-        for name, variants in _by_preset(environment).items():
-            if name in panels:
-                found = (
-                    _cell(panels[name], heuristic, cell, variants) for heuristic, cell in panels[name].cells.items()
-                )
-                cells += [scores for scores in found if scores is not None]
-    return cells
+    kept = _by_preset(environments)
+    found = (
+        _cell(panel, heuristic, cell, kept[name])
+        for name, panel in gauntlet_panels().items()
+        if name in kept
+        for heuristic, cell in panel.cells.items()
+    )
+    return [scores for scores in found if scores is not None]
 
 
 def worst_of(cells: Sequence[CellScores], column: str) -> CellScores | None:
@@ -78,10 +76,10 @@ def worst_of(cells: Sequence[CellScores], column: str) -> CellScores | None:
     return cells[min(ratios)[1]] if ratios else None
 
 
-def _by_preset(environment: Environment) -> dict[str, dict[str, Variant]]:
+def _by_preset(environments: Iterable[Environment]) -> dict[str, dict[str, Variant]]:
     """Return the variants by the names of their folders, under those of their presets."""
     found: dict[str, dict[str, Variant]] = {}
-    for variant in environment.variants:
+    for variant in (variant for environment in environments for variant in environment.variants):
         folder = variant.runs[0].folder.resolve()
         if CampaignFolder.is_seed(folder):
             found.setdefault(folder.parent.parent.name, {})[folder.parent.name] = variant
