@@ -56,12 +56,15 @@ def report_on(
 
 
 def _print_report(report: Report, out: Path) -> None:
-    from hurl.reports.tables import scores_table, summary_table
+    from hurl.reports.tables import gauntlet_summary, gauntlet_table, scores_table, summary_table
 
     for warning in report.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for section in report.sections:
         _print(section.environment.name, summary_table(section), leave_out={_less_telling(section)})
+    if report.gauntlet:
+        _print("The gauntlet", gauntlet_table(report.gauntlet), leave_out={"", "seeds", "iterations"})
+        say(f"The gauntlet: {gauntlet_summary(report.gauntlet)}", markup=False)
     if report.scores:
         _print("Scores over environments", scores_table(report.scores), leave_out={"median", "mean"})
         for remark in report.remarks:

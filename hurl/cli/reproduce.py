@@ -21,10 +21,17 @@ from hurl.experiments.tasks import TasksFailedError
 @app.command(epilog="Example:  hurl reproduce figure-2f --scale overnight --dry-run")
 def reproduce(
     name: Annotated[
-        str, typer.Argument(metavar="FIGURE|TABLE", help="figure-1 to 4, a panel such as figure-2f, or table-1 to 5.")
+        str,
+        typer.Argument(
+            metavar="FIGURE|TABLE|gauntlet",
+            help="figure-1 to 4, a panel such as figure-2f, table-1 to 5, or the gauntlet, gauntlet-hopper, …",
+        ),
     ],
     scale: Annotated[
-        str, typer.Option(help="paper (30 seeds, 20 of Procgen), overnight (3, shorter) or tiny (a trial).")
+        str,
+        typer.Option(
+            help="paper (30 seeds, 20 of Procgen, 3 to 5 of the gauntlet), overnight (3, shorter) or tiny (a trial)."
+        ),
     ] = "paper",
     seeds: Annotated[str | None, typer.Option(help="Seeds such as 0-4, in place of the scale's.")] = None,
     games: Annotated[str | None, typer.Option(help="Games of figure-4, such as coinrun,starpilot.")] = None,
@@ -37,7 +44,10 @@ def reproduce(
     settings: Settings = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
 ) -> None:
-    """Make a figure of the paper: data, heuristics and runs with its settings, then a report.
+    """Make a figure of the paper, or the gauntlet: data, heuristics and runs with its settings, then a report.
+
+    The gauntlet is guidance by good and bad heuristics, with constant λ and with the ladder, against the algorithm
+    alone.
 
     A trial of each environment tells first what it will cost. The same command carries on where a stopped one left off.
 
@@ -84,7 +94,8 @@ def _report(plan: Reproduction, folder: Path) -> None:
     for name, panel in plan.panels.items():
         variants = [folder / panel.name / variant for variant in panel.variants]
         begun = [variant for variant in variants if variant.is_dir()]
-        panels[f"{name[-2:]} {panel.title}"] = begun or [folder / panel.name]
+        title = panel.title if panel.cells else f"{name[-2:]} {panel.title}"
+        panels[title] = begun or [folder / panel.name]
     report_on(collect_panels(panels), folder / "report")
 
 

@@ -1,4 +1,4 @@
-"""The paper's figures as campaigns, and what each costs on this machine before it is run."""
+"""The paper's figures and the gauntlet as campaigns, and what each costs on this machine before it is run."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field
+from pydantic.functional_validators import model_validator
 
 from hurl.experiments.campaign import Campaign, CampaignRun, check_settings, settings_with_a_place
 from hurl.experiments.config import RunConfig, Strict, apply_settings, load_config, merge, parse_yaml, validate
@@ -19,6 +20,7 @@ from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import recipe_of
 from hurl.names import nearest_or_all
 
+GAUNTLET = "gauntlet"
 TRIAL_ITERATIONS = 2  # the first of them compiles
 # Measured: what an update of the paper's regression and of behaviour cloning takes, in updates of SAC.
 FIT_UPDATE = 0.3
@@ -26,6 +28,18 @@ CLONING_UPDATE = 0.05
 FIT_EPOCHS = 30  # of the networks; image heuristics name theirs
 FIT_BATCH = 128
 START_SECONDS = 8.0  # of a process, until its first iteration
+
+
+class Cell(Strict):
+    """A heuristic of the gauntlet in one environment, with constant λ and with the ladder."""
+
+    base: str = Field("base", description="the variant that it is measured against, without guidance")
+    good: bool = Field(default=False, description="whether constant λ should gain by it")
+    seeds: int | None = Field(None, ge=1, description="None means those of the panel")
+
+    def columns(self, heuristic: str) -> dict[str, str]:
+        """Return the variants that are compared."""
+        return {"base": self.base} | {column: f"{column}-{heuristic}" for column in ("constant", "ladder")}
 
 
 class Panel(Strict):
@@ -36,6 +50,15 @@ class Panel(Strict):
     variants: list[str]
     environment: str | None = Field(None, description="its id, in place of the preset's: a game of Procgen")
     seeds: int = Field(30, ge=1, description="as many as the paper has")
+    cells: dict[str, Cell] = Field({}, description="of the gauntlet, by heuristic; the variants are those of them")
+    offset: float = Field(0.0, description="what is added to returns so that their ratios mean something")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_variants(cls, values: dict[str, Any]) -> dict[str, Any]:
+        cells = {name: Cell.model_validate(cell) for name, cell in values.get("cells", {}).items()}
+        named = dict.fromkeys(variant for name, cell in cells.items() for variant in cell.columns(name).values())
+        return {"variants": list(named)} | values
 
     @property
     def game(self) -> str | None:
@@ -46,6 +69,11 @@ class Panel(Strict):
     def name(self) -> str:
         """What its runs are kept under."""
         return self.preset if self.game is None else f"{self.preset}-{self.game}"
+
+    def seeds_of(self, variant: str) -> int:
+        """Return how many seeds a variant has: as many as the largest cell that it is in."""
+        cells = [cell for name, cell in self.cells.items() if variant in cell.columns(name).values()]
+        return max((cell.seeds or self.seeds for cell in cells), default=self.seeds)
 
     def restricted_to(self, variants: list[str] | None) -> Panel:
         """Return the panel with some of its variants; None means all."""
@@ -90,12 +118,13 @@ class Scale(Strict):
 
     seeds: int | None = Field(None, ge=1, description="None means as many as the paper has")
     variants: list[str] | None = Field(None, description="the only ones that are run")
-    reductions: dict[str, Reduction] = Field(default={}, description="by the library of the algorithm, sbx or rllib")
+    reductions: dict[str, Reduction] = Field(default={}, description="by the algorithm, sbx.PPO, or its library, sbx")
 
     def apply(self, config: RunConfig, steps: int | None = None, settings: Sequence[str] = ()) -> RunConfig:
         """Return a configuration of this scale."""
-        reduction = self.reductions.get(config.algorithm.library.name, Reduction())
-        return reduction.apply(config, steps, settings)
+        algorithm = config.algorithm
+        reduction = self.reductions.get(algorithm.name) or self.reductions.get(algorithm.library.name)
+        return (reduction or Reduction()).apply(config, steps, settings)
 
 
 @dataclass(frozen=True)
@@ -167,9 +196,15 @@ class Reproduction:
 
 
 def figure_names() -> list[str]:
-    """Return the names of figures and of their panels: figure-2, figure-2a, …"""
+    """Return the names of figures and of their panels: figure-2, figure-2a, …, gauntlet, gauntlet-hopper, …"""
     panels = _read()["panels"]
-    return sorted({name[:-1] for name in panels} | set(panels))
+    return sorted({_figure_of(name) for name in panels} | set(panels))
+
+
+def gauntlet_panels() -> dict[str, Panel]:
+    """Return the panels of the gauntlet, by what their runs are kept under."""
+    panels = _choose_panels(GAUNTLET, _read()["panels"], None)
+    return {panel.name: panel for panel in panels.values()}
 
 
 def plan_reproduction(
@@ -184,7 +219,7 @@ def plan_reproduction(
 ) -> Reproduction:
     """Return what must be run for a figure.
 
-    :param figure: such as `figure-2`, or a panel of it, `figure-2f`
+    :param figure: such as `figure-2` or `gauntlet`, or a panel of it, `figure-2f`
     :param scale: `paper`, or a smaller one
     :param out: the folder of the reproduction
     :param seeds: in place of those of the scale
@@ -198,14 +233,15 @@ def plan_reproduction(
         raise ConfigurationError(f"there is no scale {scale!r}{nearest_or_all(scale, data['scales'])}")
     chosen = Scale.model_validate(data["scales"][scale])
     panels = {name: panel.restricted_to(chosen.variants) for name, panel in panels.items()}
-    seeds = seeds or range(chosen.seeds or max(panel.seeds for panel in panels.values()))
     papers = [panel.config(variant, 0) for panel in panels.values() for variant in panel.variants]
     check_settings(settings, papers)
+    most = chosen.seeds or max(panel.seeds for panel in panels.values())
     configs = [
         (panel.name, variant, chosen.apply(panel.config(variant, seed), steps, settings))
-        for seed in seeds
+        for seed in seeds or range(most)
         for panel in panels.values()
         for variant in panel.variants
+        if seeds or seed < (chosen.seeds or panel.seeds_of(variant))
     ]
     campaign, trials = Campaign(out), Campaign(out)
     for name, variant, config in configs:
@@ -221,7 +257,8 @@ def plan_reproduction(
 
 def _choose_panels(figure: str, panels: dict[str, Any], games: Sequence[str] | None) -> dict[str, Panel]:
     """Return the panels of a figure, or the one that is named, those of some games alone."""
-    chosen = {name: Panel.model_validate(values) for name, values in panels.items() if figure in (name, name[:-1])}
+    named = {name: values for name, values in panels.items() if figure in (name, _figure_of(name))}
+    chosen = {name: Panel.model_validate(values) for name, values in named.items()}
     if not chosen:
         from hurl.experiments.paper_tables import TABLES  # heavy, and only for this
 
@@ -234,6 +271,11 @@ def _choose_panels(figure: str, panels: dict[str, Any], games: Sequence[str] | N
         if game not in played:
             raise ConfigurationError(f"{figure} has no game {game!r}{nearest_or_all(game, played)}")
     return {name: panel for name, panel in chosen.items() if games is None or panel.game in games}
+
+
+def _figure_of(panel: str) -> str:
+    """Return what a panel is a part of: that of `figure-2a` is `figure-2`, that of `gauntlet-hopper` is `gauntlet`."""
+    return GAUNTLET if panel.startswith(GAUNTLET) else panel[:-1]
 
 
 def _read() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import shlex
@@ -18,7 +19,8 @@ from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import CHARTS
 from hurl.names import HeuristicFolder
 from hurl.reports.collect import Floats, Variant
-from hurl.reports.pictures import Look, looks_of, ratios_of
+from hurl.reports.gauntlet import FINAL_ITERATIONS
+from hurl.reports.pictures import Look, gauntlet_png, looks_of, ratios_of
 from hurl.reports.report import Report, Section
 from hurl.reports.statistics import (
     CONFIDENCE,
@@ -30,7 +32,7 @@ from hurl.reports.statistics import (
     Curve,
     Estimate,
 )
-from hurl.reports.tables import TextTable, scores_table, summary_table
+from hurl.reports.tables import TextTable, gauntlet_summary, gauntlet_table, scores_table, summary_table
 
 # Numbers of the data are rounded to so many digits: more can't be seen, and would make the page several times as large.
 DIGITS = 6
@@ -48,6 +50,7 @@ def page_of(report: Report) -> str:
         data=_json(_data(report, looks)),
         overview=_overview(report),
         warnings=_warnings(report.warnings),
+        gauntlet=_gauntlet(report),
         sections=sections,
         scores=_scores(report),
         method=_method(),
@@ -160,6 +163,27 @@ def _warnings(warnings: Sequence[str]) -> str:
     return f'<section class="warnings" role="note"><h2>Left out or incomplete</h2><ul>{items}</ul></section>'
 
 
+def _gauntlet(report: Report) -> str:
+    """Return the part on the gauntlet, nothing where no runs are of it."""
+    if not report.gauntlet:
+        return ""
+    picture = base64.b64encode(gauntlet_png(report.gauntlet)).decode()
+    summary = gauntlet_summary(report.gauntlet)
+    return (
+        '<section class="gauntlet"><h2>The gauntlet</h2>'
+        "<p>Guidance by good and bad heuristics, with constant λ and with the ladder, against the algorithm alone on "
+        f"the same data (the base): {html.escape(summary)} A good cell is one where constant λ should gain. Seeds are "
+        "those of base, constant λ and ladder; AUCs are over the iterations that all three have, with what is added "
+        "where returns are negative (Sparse-Reacher 500, MountainCar 200); the last column is of the last "
+        f"{FINAL_ITERATIONS} iterations.</p>"
+        f'<img src="data:image/png;base64,{picture}" alt="AUC over that of the base, a row for each cell">'
+        f"{_table(gauntlet_table(report.gauntlet))}"
+        '<p class="files">Files beside this page: <a href="gauntlet.svg">picture (SVG)</a> '
+        '<a href="gauntlet.png">PNG</a> <a href="gauntlet.csv">table (CSV)</a> '
+        '<a href="gauntlet.md">table (Markdown)</a></p></section>'
+    )
+
+
 def _section(section: Section, index: int) -> str:
     name = html.escape(section.environment.name)
     figures = "".join(
@@ -194,10 +218,15 @@ def _figure(index: int, chart: str, title: str, shape: str) -> str:
 
 def _table(table: TextTable) -> str:
     headings = "".join(f'<th scope="col">{html.escape(heading)}</th>' for heading in table.headings)
-    rows = "".join(
-        f'<tr><th scope="row">{html.escape(name)}</th>{"".join(f"<td>{html.escape(cell)}</td>" for cell in cells)}</tr>'
-        for name, *cells in table.rows
-    )
+    rows = ""
+    for row, (name, *cells) in enumerate(table.rows):
+        shown = (
+            f"<td><strong>{html.escape(cell)}</strong></td>"
+            if (row, column) in table.strong
+            else f"<td>{html.escape(cell)}</td>"
+            for column, cell in enumerate(cells, start=1)
+        )
+        rows += f'<tr><th scope="row">{html.escape(name)}</th>{"".join(shown)}</tr>'
     return f'<div class="scroll"><table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from hurl.experiments.metrics import CHARTS, Chart
 from hurl.files import write_whole
+from hurl.reports.gauntlet import GUIDED, CellScores
 from hurl.reports.report import Report, Section
 from hurl.reports.statistics import CONFIDENCE, SCORE_TITLES, Estimate
 
@@ -22,6 +23,7 @@ from hurl.reports.statistics import CONFIDENCE, SCORE_TITLES, Estimate
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
 # Lengths of dash and gap, in points: they tell curves apart from the ninth on, where the colours begin again.
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 2), (6, 2, 2, 2))
+RATIOS = (0.08, 12.5)  # the axis of the gauntlet
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "hurl",
@@ -72,13 +74,76 @@ def write_pictures(report: Report, out: Path) -> None:
             _save(_draw_all_returns(report, looks), out / "returns")
         if report.scores:
             _save(_draw_scores(report, looks), out / "scores")
+        if report.gauntlet:
+            _save(_draw_gauntlet(report.gauntlet), out / "gauntlet")
 
 
 def _save(figure: Figure, file: Path) -> None:
     for ending, metadata in (("png", {}), ("svg", {"Date": None})):
-        content = io.BytesIO()
-        figure.savefig(content, format=ending, dpi=130, metadata=metadata)
-        write_whole(file.with_name(f"{file.name}.{ending}"), content.getvalue())
+        write_whole(file.with_name(f"{file.name}.{ending}"), _content(figure, ending, metadata))
+
+
+def gauntlet_png(cells: Sequence[CellScores]) -> bytes:
+    """Return the picture of the gauntlet as a PNG file has it."""
+    with mpl.rc_context(SETTINGS):
+        return _content(_draw_gauntlet(cells), "png", {})
+
+
+def _content(figure: Figure, ending: str, metadata: dict[str, Any]) -> bytes:
+    content = io.BytesIO()
+    figure.savefig(content, format=ending, dpi=130, metadata=metadata)
+    return content.getvalue()
+
+
+def _draw_gauntlet(cells: Sequence[CellScores]) -> Figure:
+    """Draw a row for each cell: AUC of constant λ and of the ladder over that of the base, on a logarithmic scale."""
+    figure = Figure(figsize=(8.4, 1.6 + 0.42 * len(cells)), layout="constrained")
+    axes = figure.add_subplot()
+    for (column, title), color, shift in zip(GUIDED.items(), COLORS[1::-1], (-0.14, 0.14), strict=True):
+        drawn = [(place + shift, ratio) for place, cell in enumerate(cells) if (ratio := cell.ratio(column))]
+        for place, ratio in drawn:
+            _draw_ratio(axes, place, ratio, color)
+        axes.plot([], [], "o", color=color, label=title)
+    axes.axvline(1.0, color="0.4", linewidth=1, linestyle=":")
+    axes.set_xscale("log")
+    axes.set_xlim(*RATIOS)
+    axes.set_xticks(ticks := [0.1, 0.2, 0.5, 1, 2, 5, 10], [f"{tick:g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    axes.set_yticks(range(len(cells)), [f"{cell.environment}, {cell.heuristic}" for cell in cells])
+    for label, cell in zip(axes.get_yticklabels(), cells, strict=True):
+        label.set_fontweight("bold" if cell.good else "normal")
+    for place, (before, after) in enumerate(pairwise(cells), start=1):
+        if before.environment != after.environment:
+            axes.axhline(place - 0.5, color="0.85", linewidth=0.8)
+    axes.set_ylim(len(cells) - 0.5, -0.5)
+    axes.grid(axis="x", alpha=0.25)
+    axes.set(
+        title="The gauntlet (bold: heuristics that are good)",
+        xlabel=f"AUC / AUC of the base, {CONFIDENCE:.0%} bootstrap interval",
+    )
+    figure.legend(loc="outside lower center", frameon=False, ncols=len(GUIDED))
+    return figure
+
+
+def _draw_ratio(axes: Any, place: float, ratio: Estimate, color: str) -> None:
+    """Draw a ratio and its interval; one beyond the axis as an arrow at its end, with the number."""
+    low, high = RATIOS[0] * 1.05, RATIOS[1] / 1.05
+    if ratio.low is not None and ratio.high is not None:
+        axes.hlines(place, *np.clip((ratio.low, ratio.high), low, high), color=color, linewidth=5, alpha=0.35)
+    marker = "<" if ratio.value < low else ">" if ratio.value > high else "o"
+    axes.plot(np.clip(ratio.value, low, high), place, marker, color=color)
+    if marker != "o":
+        at_left = marker == "<"
+        axes.annotate(
+            f"{ratio.value:.2g}",
+            (low if at_left else high, place),
+            (8 if at_left else -8, 0),
+            textcoords="offset points",
+            ha="left" if at_left else "right",
+            va="center",
+            fontsize=8,
+            color=color,
+        )
 
 
 def _draw_picture(section: Section, picture: str, looks: dict[str, Look]) -> Figure:

@@ -14,6 +14,7 @@ from hurl.experiments.metrics import CHARTS, Chart
 from hurl.files import package_versions, write_whole
 from hurl.names import nearest
 from hurl.reports.collect import Collection, Environment, ReportError, Run
+from hurl.reports.gauntlet import CellScores, gauntlet_of
 from hurl.reports.statistics import (
     AggregateScores,
     Curve,
@@ -60,6 +61,7 @@ class Report:
     :param remarks: on the scores over environments
     :param warnings: on runs that were left out, or reported in part
     :param versions: of the software that made the runs, a package's versions each with the number of runs
+    :param gauntlet: the cells of the gauntlet, where runs are of it
     """
 
     sections: Sequence[Section]
@@ -68,6 +70,7 @@ class Report:
     warnings: Sequence[str]
     versions: Mapping[str, Mapping[str, int]]
     command: str
+    gauntlet: Sequence[CellScores] = ()
 
     @property
     def variants(self) -> list[str]:
@@ -113,7 +116,8 @@ def compute_report(
         for environment, slug, against in zip(environments, _slugs(environments), baselines, strict=True)
     ]
     scores, remarks = aggregate(environments, baselines)
-    return Report(sections, scores, remarks, collection.warnings, _versions(collection.runs), command)
+    gauntlet = gauntlet_of(environments)
+    return Report(sections, scores, remarks, collection.warnings, _versions(collection.runs), command, gauntlet)
 
 
 def _section(environment: Environment, slug: str, baseline: str, thresholds: Mapping[str, float]) -> Section:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from hurl.files import write_whole
+from hurl.reports.gauntlet import FINAL_ITERATIONS, GUIDED, CellScores, worst_of
 from hurl.reports.report import Report, Section
 from hurl.reports.statistics import LAST_ITERATIONS, SCORE_TITLES, AggregateScores, Estimate, Summary
 
@@ -19,10 +20,14 @@ NOTHING = "—"
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table for people: the first column is on the left, numbers on the right."""
+    """A table for people: the first column is on the left, numbers on the right.
+
+    :param strong: row and column of the cells that stand out
+    """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
+    strong: frozenset[tuple[int, int]] = field(default=frozenset())
 
 
 def summary_table(section: Section) -> TextTable:
@@ -72,6 +77,51 @@ def scores_table(scores: Sequence[AggregateScores]) -> TextTable:
     return TextTable(headings, rows)
 
 
+def gauntlet_table(cells: Sequence[CellScores]) -> TextTable:
+    """Return the table of the gauntlet; the worst cell of constant λ and that of the ladder stand out."""
+    headings = ["environment, heuristic", "", "seeds", "iterations", "AUC of the base"]
+    headings += [f"AUC, {title} / base" for title in GUIDED.values()]
+    headings += ["AUC, ladder / constant λ", f"last {FINAL_ITERATIONS}, ladder / constant λ"]
+    rows = [
+        [
+            f"{cell.environment}, {cell.heuristic}",
+            "good" if cell.good else "",
+            " / ".join(str(score.seeds) for score in cell.scores.values()),
+            str(cell.iterations),
+            show(cell.scores["base"].auc, _form(cell.scores["base"].auc)),
+            *(show(cell.ratio(column), ".2f") for column in GUIDED),
+            show(cell.kept, ".2f"),
+            show(cell.kept_last, ".2f"),
+        ]
+        for cell in cells
+    ]
+    first = len(headings) - 2 - len(GUIDED)
+    worst = ((worst_of(cells, column), first + place) for place, column in enumerate(GUIDED))
+    return TextTable(headings, rows, frozenset((cells.index(cell), place) for cell, place in worst if cell is not None))
+
+
+def gauntlet_summary(cells: Sequence[CellScores]) -> str:
+    """Return what counts of the gauntlet in a sentence: the worst cells."""
+    texts = []
+    for column, title in GUIDED.items():
+        cell = worst_of(cells, column)
+        if cell is not None:
+            ratio = show(cell.ratio(column), ".2f")
+            texts.append(
+                f"{title} has {ratio} of the base's AUC in its worst cell, {cell.environment}, {cell.heuristic}"
+            )
+    return f"{'; '.join(texts)}." if texts else "No cell has been run together with its base."
+
+
+def as_markdown(table: TextTable) -> str:
+    """Return a table as Markdown has it."""
+    lines = ["| " + " | ".join(table.headings) + " |", "|---|" + "---:|" * (len(table.headings) - 1)]
+    for row, cells in enumerate(table.rows):
+        shown = (f"**{cell}**" if (row, column) in table.strong else cell for column, cell in enumerate(cells))
+        lines.append("| " + " | ".join(shown) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def show(estimate: Estimate | None, form: str) -> str:
     """Write a number and its interval: `1.40 [1.21, 1.58]`."""
     if estimate is None or not np.isfinite(estimate.value):
@@ -88,6 +138,10 @@ def write_tables(report: Report, out: Path) -> None:
         _write(out / f"{section.slug}-curves.csv", *_curves(section))
         _write(out / f"{section.slug}-table.csv", *_summaries(section))
     _write(out / "scores.csv", *_scores(report.scores))
+    if report.gauntlet:
+        _write(out / "gauntlet.csv", *_gauntlet(report.gauntlet))
+        text = f"{gauntlet_summary(report.gauntlet)}\n\n{as_markdown(gauntlet_table(report.gauntlet))}"
+        write_whole(out / "gauntlet.md", text.encode())
 
 
 def _curves(section: Section) -> tuple[list[str], Iterable[Sequence[object]]]:
@@ -132,6 +186,26 @@ def _scores(scores: Sequence[AggregateScores]) -> tuple[list[str], Iterable[Sequ
         for row in scores
     ]
     return headings, rows
+
+
+def _gauntlet(cells: Sequence[CellScores]) -> tuple[list[str], Iterable[Sequence[object]]]:
+    headings = ["environment", "heuristic", "good", "iterations"]
+    columns = ("base", *GUIDED)
+    for column in columns:
+        headings += [f"{column}_seeds", *_triple(f"{column}_auc"), *_triple(f"{column}_last")]
+    headings += [name for column in GUIDED for name in _triple(f"{column}_auc_ratio")]
+    headings += _triple("ladder_over_constant_auc") + _triple("ladder_over_constant_last")
+
+    def rows() -> Iterable[Sequence[object]]:
+        for cell in cells:
+            row: list[object] = [cell.environment, cell.heuristic, cell.good, cell.iterations]
+            for column in columns:
+                score = cell.scores.get(column)
+                row += [None] * 7 if score is None else [score.seeds, *_values(score.auc), *_values(score.last)]
+            estimates = [*(cell.ratio(column) for column in GUIDED), cell.kept, cell.kept_last]
+            yield row + [value for estimate in estimates for value in _values(estimate)]
+
+    return headings, rows()
 
 
 def _triple(name: str) -> list[str]:

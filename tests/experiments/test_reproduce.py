@@ -21,7 +21,9 @@ DENSE = ["bc", "sac", "sac-bc", "hurl-zero", "hurl-mc", "pbrs"]
 def test_the_figures():
     second, third = (f"figure-2{panel}" for panel in "abcdef"), (f"figure-3{panel}" for panel in "abcd")
     fourth = (f"figure-4{panel}" for panel in "abcdefghijklmnop")
-    assert figure_names() == ["figure-2", *second, "figure-3", *third, "figure-4", *fourth]
+    gauntlet = (f"gauntlet-{name}" for name in ("halfcheetah", "hopper", "mountain-car", "sparse-reacher", "swimmer"))
+    figures = ["figure-2", *second, "figure-3", *third, "figure-4", *fourth]
+    assert figure_names() == [*figures, "gauntlet", *gauntlet]
 
 
 def test_figure_2_at_the_scale_of_the_paper(tmp_path):
@@ -76,7 +78,7 @@ def test_some_games_for_so_many_steps(tmp_path):
         assert (config.data is None) == (variant == "ppo")
         if config.data is not None:  # made by the same algorithm at the same scale
             assert config.data.run.algorithm == config.algorithm
-            assert (config.data.run.iterations, config.data.policies) == (74, 15)
+            assert (config.data.run.iterations, config.data.policy_count) == (74, 15)
     behaviours = {task.arguments for task in plan.campaign.tasks if task.name.startswith("behaviour")}
     assert len(behaviours) == 2  # one for each game
 

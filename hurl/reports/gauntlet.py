@@ -1,0 +1,127 @@
+"""The gauntlet: what guidance by good and bad heuristics is worth, with constant λ and with the ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hurl.experiments.layout import CampaignFolder
+from hurl.experiments.metrics import auc
+from hurl.experiments.reproduce import Cell, Panel, gauntlet_panels
+from hurl.reports.collect import Environment, Floats, Run, Variant
+from hurl.reports.statistics import Estimate, bootstrap
+
+FINAL_ITERATIONS = 10
+GUIDED = {"constant": "constant λ", "ladder": "ladder"}
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a column of a cell came to, over the iterations that all columns of the cell have.
+
+    :param auc: with the offset of the environment
+    :param last: the mean return of the last ten iterations, with the offset
+    :param ratio: of its AUC to that of the base; None where the base's is not positive, for then a ratio says nothing
+    """
+
+    seeds: int
+    auc: Estimate
+    last: Estimate
+    ratio: Estimate | None
+
+
+@dataclass(frozen=True)
+class CellScores:
+    """A heuristic in an environment.
+
+    :param good: whether constant λ should gain by it
+    :param scores: of the base and, as far as they were run, of constant λ and the ladder
+    :param kept: AUC of the ladder over that of constant λ
+    :param kept_last: the same of the last ten iterations
+    """
+
+    environment: str
+    heuristic: str
+    good: bool
+    iterations: int
+    scores: Mapping[str, Score]
+    kept: Estimate | None
+    kept_last: Estimate | None
+
+    def ratio(self, column: str) -> Estimate | None:
+        """Return the AUC of a column over the base's, None where there is none."""
+        return self.scores[column].ratio if column in self.scores else None
+
+
+def gauntlet_of(environments: Iterable[Environment]) -> list[CellScores]:
+    """Return the cells of the gauntlet whose base and one column more were run; none where the runs are not of it.
+
+    Runs are known by where they are kept: `gauntlet-hopper/ladder-mc/seed-0`.
+    """
+    kept = _by_preset(environments)
+    found = (
+        _cell(panel, heuristic, cell, kept[name])
+        for name, panel in gauntlet_panels().items()
+        if name in kept
+        for heuristic, cell in panel.cells.items()
+    )
+    return [scores for scores in found if scores is not None]
+
+
+def worst_of(cells: Sequence[CellScores], column: str) -> CellScores | None:
+    """Return the cell with the lowest ratio in a column; None where there is none."""
+    ratios = [(estimate.value, index) for index, cell in enumerate(cells) if (estimate := cell.ratio(column))]
+    return cells[min(ratios)[1]] if ratios else None
+
+
+def _by_preset(environments: Iterable[Environment]) -> dict[str, dict[str, Variant]]:
+    """Return the variants by the names of their folders, under those of their presets."""
+    found: dict[str, dict[str, Variant]] = {}
+    for variant in (variant for environment in environments for variant in environment.variants):
+        folder = variant.runs[0].folder.resolve()
+        if CampaignFolder.is_seed(folder):
+            found.setdefault(folder.parent.parent.name, {})[folder.parent.name] = variant
+    return found
+
+
+def _cell(panel: Panel, heuristic: str, cell: Cell, variants: Mapping[str, Variant]) -> CellScores | None:
+    run = {column: variants[name] for column, name in cell.columns(heuristic).items() if name in variants}
+    if "base" not in run or len(run) < 2:
+        return None
+    iterations = min(variant.iterations for variant in run.values())
+    areas, lasts = {}, {}
+    for column, variant in run.items():
+        runs = variant.reaching(iterations)
+        areas[column] = panel.offset + np.array([auc(run.rows, iterations) for run in runs])
+        lasts[column] = panel.offset + np.array([_last(run, iterations) for run in runs])
+    scores = {
+        column: Score(len(found), _mean(found), _mean(lasts[column]), _ratio(found, areas["base"]))
+        for column, found in areas.items()
+    }
+    both = {"constant", "ladder"} <= run.keys()
+    return CellScores(
+        panel.title,
+        heuristic,
+        cell.good,
+        iterations,
+        scores,
+        _ratio(areas["ladder"], areas["constant"]) if both else None,
+        _ratio(lasts["ladder"], lasts["constant"]) if both else None,
+    )
+
+
+def _last(run: Run, iterations: int) -> float:
+    return float(run.column("return_mean")[:iterations][-FINAL_ITERATIONS:].mean())
+
+
+def _mean(sample: Floats) -> Estimate:
+    return bootstrap(lambda mean: mean, sample)
+
+
+def _ratio(ours: Floats, theirs: Floats) -> Estimate | None:
+    """Return a ratio of means; without an interval where resampled seeds could all be at 0 or below."""
+    if theirs.mean() <= 0:
+        return None
+    return Estimate(float(ours.mean() / theirs.mean())) if theirs.min() <= 0 else bootstrap(np.divide, ours, theirs)
