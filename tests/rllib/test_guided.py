@@ -329,7 +329,7 @@ def test_what_cannot_be_guided(config, message):
 def test_what_is_no_configuration_or_no_guidance():
     with pytest.raises(TypeError, match=r"takes a configuration of RLlib, such as PPOConfig\(\), got 'PPO'"):
         guided("PPO", guidance())
-    ladder = hurl.Guidance(np.sum, gamma=GAMMA)
+    ladder = Guidance(np.sum, gamma=GAMMA)
     with pytest.raises(ValueError, match=r"Ladder\(.*, 1\) can't be had with RLlib: .*; give the guidance a schedule"):
         guided(PPOConfig().training(gamma=GAMMA), ladder)
     with pytest.raises(TypeError, match=r"takes a hurl.Guidance, got 0.9"):
