@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -35,14 +36,15 @@ from hurl.tabular import (
 ROOT = Path(__file__).parents[1]
 TABLE, PICTURE = ROOT / "results" / "gauntlet" / "tabular.csv", ROOT / "docs" / "ladder-tabular.png"
 
-LEARNERS = ("λ = 0", "λ = 0.5", "λ for √H", "λ = 1", "ladder of 2", "ladder of 4")
-FIXED, RUNS = 4, 20  # the third λ is that of `rungs_for`, whose horizon is √(1/(1 − γ))
+LEARNERS = ("λ = 0", "λ = 0.5", "λ for H^0.4", "λ = 1", "ladder of 2", "ladder of 4")
+FIXED, RUNS = 4, 20  # the third λ is that of `rungs_for`, whose horizon is H^0.4 with H = 1/(1 − γ)
 RANDOM_MDPS, STATES, ACTIONS, SUCCESSORS, PAID = 6, 30, 3, 2, 5
 SETTINGS: dict[str, dict[str, Any]] = {
-    "corridor": {"budget": 100_000, "evaluation_interval": 500, "horizon": 1_000},
+    "corridor": {"budget": 200_000, "evaluation_interval": 500, "horizon": 1_000},
     "random MDPs": {"budget": 30_000, "evaluation_interval": 250, "horizon": 100},
 }
-GAPS, EPISODES, CHANGE, REPEATS = (0.25, 0.5, 1.0, 2.0), 1_000, 500, 30
+GAPS, EPISODES, CHANGE, REPEATS = (0.25, 0.5, 1.0, 2.0), 1_000, 500, 20
+BETTER = ("λ = 1", "guidance")
 
 
 def main() -> None:
@@ -54,9 +56,8 @@ def main() -> None:
         for heuristic, steps in samples(mdp, SETTINGS[name]).items():
             measured.setdefault((name, heuristic), []).append(steps)
     steps = {cell: np.concatenate(parts, axis=1) for cell, parts in measured.items()}
-    windows = (Ladder().window, EPISODES)  # a window of all episodes is none
-    curves = {(gap, window): regret(gap, window) for gap in GAPS for window in windows}
-    console = Console(width=110)
+    curves = {(gap, better): regret(means(gap, better)) for gap in GAPS for better in BETTER}
+    console = Console(width=120)
     console.print(tabulate_samples(steps))
     console.print(tabulate_regret(curves))
     write(steps)
@@ -95,18 +96,22 @@ def samples(mdp: FiniteMDP, settings: dict[str, Any]) -> dict[str, np.ndarray]:
     return dict(zip(heuristics, together, strict=True))
 
 
-def regret(gap: float, window: int) -> np.ndarray:
-    """Return the regret of two rungs with returns that differ by so many deviations, mean of the runs."""
-    ladder, rng = Ladder(0.9, 1.0, window=window), np.random.default_rng(0)
-    return np.mean([choice_regret(ladder, [0.0, gap], 1.0, episodes=EPISODES, rng=rng) for _ in range(REPEATS)], axis=0)
+def means(gap: float, better: str) -> list[float]:
+    """Return the mean returns of two rungs, guidance and λ = 1, one of which is better by so many deviations."""
+    return [0.0, gap] if better == "λ = 1" else [gap, 0.0]
 
 
-def delay(gap: float) -> float:
-    """Return the episodes lost to a rung that was behind for some time and then is ahead, mean of the runs."""
-    means = np.where(np.arange(EPISODES)[:, None] < CHANGE, [0.0, -gap], [0.0, gap])
-    rng = np.random.default_rng(0)
-    regrets = [choice_regret(Ladder(0.9, 1.0), means, 1.0, episodes=EPISODES, rng=rng) for _ in range(REPEATS)]
-    return float(np.mean([run[-1] - run[CHANGE - 1] for run in regrets])) / gap
+def regret(rungs: ArrayLike) -> np.ndarray:
+    """Return the regret of a ladder with such mean returns of its rungs, mean of the runs."""
+    ladder, rng = Ladder(0.9, 1.0), np.random.default_rng(0)
+    return np.mean([choice_regret(ladder, rungs, 1.0, episodes=EPISODES, rng=rng) for _ in range(REPEATS)], axis=0)
+
+
+def lost_after_change(gap: float, better: str) -> float:
+    """Return the episodes lost once a rung that was behind is ahead of the other, which stays; mean of the runs."""
+    after = np.array(means(gap, better))
+    curve = regret(np.where(np.arange(EPISODES)[:, None] < CHANGE, -after, after))
+    return float(curve[-1] - curve[CHANGE - 1]) / gap
 
 
 def tabulate_samples(steps: dict[tuple[str, str], np.ndarray]) -> Table:
@@ -119,26 +124,20 @@ def tabulate_samples(steps: dict[tuple[str, str], np.ndarray]) -> Table:
     return table
 
 
-def tabulate_regret(curves: dict[tuple[float, int], np.ndarray]) -> Table:
+def tabulate_regret(curves: dict[tuple[float, str], np.ndarray]) -> Table:
     """Make the table of what the bandit loses, in deviations of the returns."""
-    window = Ladder().window
     table = Table(title="two rungs, in deviations of their returns")
-    for heading in (
-        "gap",
-        "regret at 100",
-        "at 500",
-        "at 1,000",
-        "no window: at 100",
-        "at 500",
-        "at 1,000",
-        "exploration alone",
-        "episodes to notice",
-    ):
-        table.add_column(heading, justify="right")
+    table.add_column("gap", justify="right")
+    for better in BETTER:
+        for heading in (f"{better} better: at 100", "at 500", "at 1,000", "lost after a change"):
+            table.add_column(heading, justify="right")
+    table.add_column("exploration alone", justify="right")
     for gap in GAPS:
-        cells = [curves[gap, size][count - 1] for size in (window, EPISODES) for count in (100, 500, 1_000)]
-        share = Ladder().exploration * gap / 2 * EPISODES
-        table.add_row(f"{gap:g}", *(f"{cell:.1f}" for cell in cells), f"{share:.1f}", f"{delay(gap):.0f}")
+        cells = []
+        for better in BETTER:
+            cells += [f"{curves[gap, better][episodes - 1]:.1f}" for episodes in (100, 500, 1_000)]
+            cells.append(f"{lost_after_change(gap, better):.0f}")
+        table.add_row(f"{gap:g}", *cells, f"{Ladder().exploration * gap * EPISODES:.1f}")
     return table
 
 
@@ -165,7 +164,7 @@ def write(steps: dict[tuple[str, str], np.ndarray]) -> None:
                 writer.writerow([problem, heuristic, learner, len(runs), np.isfinite(runs).sum(), *figures])
 
 
-def draw(steps: dict[tuple[str, str], np.ndarray], curves: dict[tuple[float, int], np.ndarray]) -> None:
+def draw(steps: dict[tuple[str, str], np.ndarray], curves: dict[tuple[float, str], np.ndarray]) -> None:
     """Draw the samples of both problems and the regret."""
     picture = Figure(figsize=(13.0, 4.2), layout="constrained")
     panels = picture.subplots(1, 3)
@@ -173,9 +172,10 @@ def draw(steps: dict[tuple[str, str], np.ndarray], curves: dict[tuple[float, int
         draw_samples(axes, problem, {h: cells for (name, h), cells in steps.items() if name == problem})
     picture.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=len(LEARNERS), fontsize=9)
     for index, gap in enumerate(GAPS):
-        panels[2].plot(curves[gap, Ladder().window], f"C{index}-", label=f"gap {gap:g} σ")
-        panels[2].plot(curves[gap, EPISODES], f"C{index}--")
-    panels[2].set(title="the bandit's regret (dashed: no window)", xlabel="episodes", ylabel="σ of the returns")
+        for better, line in zip(BETTER, ("-", "--"), strict=True):
+            label = f"gap {gap:g} σ" if line == "-" else None
+            panels[2].plot(curves[gap, better], f"C{index}{line}", label=label)
+    panels[2].set(title="regret (dashed: guidance is better)", xlabel="episodes", ylabel="σ of the returns")
     panels[2].legend(fontsize=8)
     for axes in panels:
         axes.grid(alpha=0.3)

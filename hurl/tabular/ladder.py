@@ -49,6 +49,7 @@ def ladder_q_learning(
     rng: np.random.Generator,
     exploration: float = 1.0,
     runs: int = 1,
+    episodes_per_block: int = 10,
 ) -> LadderResult:
     """Learn on all rungs of a ladder: `q_learning` with one table a rung, each updated by every transition.
 
@@ -66,9 +67,16 @@ def ladder_q_learning(
     :param rng: where all randomness comes from
     :param exploration: the probability of a uniform action
     :param runs: independent runs, learning side by side
+    :param episodes_per_block: after how many episodes of a run its bandit compares the rungs anew
     """
     learner = LadderLearner(
-        mdp, repeated(mdp, {"h": h}, runs), ladder, horizon=horizon, exploration=exploration, rng=rng
+        mdp,
+        repeated(mdp, {"h": h}, runs),
+        ladder,
+        horizon=horizon,
+        exploration=exploration,
+        rng=rng,
+        episodes_per_block=episodes_per_block,
     )
     evaluator = policy_evaluator(mdp)
     counts, values, best = [], [], []
@@ -92,20 +100,35 @@ def ladder_sample_complexity(
     exploration: float = 1.0,
     runs: int = 20,
     hold: int = 5,
+    episodes_per_block: int = 10,
 ) -> Floats:
     """Return the environment steps after which a ladder is ε-optimal, shape (H, R); ∞ where the budget ended first.
 
     Judged is the greedy policy of the rung that the bandit holds best, as `sample_complexity` judges that of one λ; its
-    parameters are those of `sample_complexity`.
+    parameters are those of `sample_complexity` and `ladder_q_learning`.
     """
     h = repeated(mdp, heuristics, runs)
-    learner = LadderLearner(mdp, h, ladder, horizon=horizon, exploration=exploration, rng=rng)
+    learner = LadderLearner(
+        mdp,
+        h,
+        ladder,
+        horizon=horizon,
+        exploration=exploration,
+        rng=rng,
+        episodes_per_block=episodes_per_block,
+    )
     evaluations = learner.learn(lambda _: learner.rungs, budget, evaluation_interval)
     return first_held(mdp, learner, evaluations, epsilon, hold).reshape(len(heuristics), runs)
 
 
 def choice_regret(
-    ladder: Ladder, means: ArrayLike, deviation: float, *, episodes: int, rng: np.random.Generator
+    ladder: Ladder,
+    means: ArrayLike,
+    deviation: float,
+    *,
+    episodes: int,
+    rng: np.random.Generator,
+    episodes_per_block: int = 10,
 ) -> Floats:
     """Σ_{i≤n} max_k μ_k − μ_{k_i} for n = 1, …, `episodes`: what the bandit's choices k_i lost, shape (episodes,).
 
@@ -114,7 +137,9 @@ def choice_regret(
 
     :param means: μ, the mean return of each rung, shape (K,) or (episodes, K)
     :param deviation: σ, the standard deviation of returns
+    :param episodes_per_block: after how many episodes the bandit compares the rungs anew
     """
+    check_block(episodes_per_block)
     means = np.asarray(means, np.float64)
     if means.shape not in ((len(ladder.rungs),), (episodes, len(ladder.rungs))):
         raise ValueError(
@@ -129,8 +154,16 @@ def choice_regret(
     for episode in range(episodes):
         rung = bandit.choose()
         bandit.add(rung, means[episode, rung] + noise[episode])
+        if (episode + 1) % episodes_per_block == 0:
+            bandit.close_block()
         lost[episode] = means[episode].max() - means[episode, rung]
     return np.cumsum(lost)
+
+
+def check_block(episodes: int) -> None:
+    """Refuse a block of no episodes."""
+    if episodes < 1:
+        raise ValueError(f"episodes_per_block must be at least 1, got {episodes!r}")
 
 
 class LadderLearner(Learner):
@@ -138,6 +171,7 @@ class LadderLearner(Learner):
 
     :param heuristics: shape (R, S)
     :param ladder: its rungs; those that suit γ where none are named
+    :param episodes_per_block: after how many episodes of a run its bandit compares the rungs anew
     """
 
     def __init__(
@@ -149,11 +183,14 @@ class LadderLearner(Learner):
         horizon: int,
         exploration: float,
         rng: np.random.Generator,
+        episodes_per_block: int = 10,
     ) -> None:
+        check_block(episodes_per_block)
         ladder = ladder.for_gamma(mdp.gamma)
         tables = len(ladder.rungs)
         super().__init__(mdp, heuristics, horizon=horizon, exploration=exploration, rng=rng, tables=tables)
         self.rungs = np.array(ladder.rungs)[:, None]
+        self.episodes_per_block = episodes_per_block
         self.bandits = [Bandit(ladder) for _ in range(self.runs)]
         # Drawn beside the generator, which so gives what it gives to a learner without a ladder.
         for bandit, seed in zip(self.bandits, rng.spawn(1)[0].integers(2**32, size=self.runs), strict=True):
@@ -173,7 +210,7 @@ class LadderLearner(Learner):
         return policies
 
     def step(self, lambda_: float | Floats) -> tuple[Floats, Integers]:
-        """Take a step in every run; where an episode ends, its return goes to the bandit, which chooses the next."""
+        """Take a step in every run; where an episode ends, the bandit is told its return and chooses the next rung."""
         discounts = self.mdp.gamma**self.ages
         paid, ended = super().step(lambda_)
         self.totals += discounts * paid
@@ -181,6 +218,8 @@ class LadderLearner(Learner):
             bandit, rung = self.bandits[run], self.acting[run]
             bandit.add(rung, float(self.totals[run]))
             self.episodes[run, rung] += 1
+            if self.episodes[run].sum() % self.episodes_per_block == 0:
+                bandit.close_block()
             self.acting[run] = bandit.choose()
         self.totals[ended] = 0.0
         return paid, ended
