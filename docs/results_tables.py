@@ -54,14 +54,16 @@ PILOT_FIRST, PILOT_LAST = 5, 15
 
 def copy_runs(campaign: Path) -> None:
     """Copy what is small of finished runs and of their heuristics; paths in it become relative to the campaign."""
-    for preset in (preset for panels in PICTURES_OF.values() for preset in panels.values()):
+    presets = [preset for panels in PICTURES_OF.values() for preset in panels.values()]
+    for preset in [*presets, *sorted(path.name for path in campaign.glob("gauntlet-*"))]:
+        results = RESULTS / "gauntlet" if preset.startswith("gauntlet-") else RESULTS
         for folder in sorted((campaign / preset).glob("*/seed-*")):
             run = RunFolder(folder)
             rows = run.read_metrics()
             if not rows or rows[-1].iteration < run.read_config().iterations:
                 print(f"left out, not finished: {folder.relative_to(campaign)}")
                 continue
-            target = RESULTS / folder.relative_to(campaign)
+            target = results / folder.relative_to(campaign)
             target.mkdir(parents=True, exist_ok=True)
             kept = {name: folder / name for name in KEPT}
             guidance = run.read_config().guidance

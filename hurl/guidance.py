@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hurl.ladder import Bandit, Ladder
+from hurl.ladder import PATIENCE, Bandit, Ladder
 from hurl.schedules import Schedule, check_coefficient
 
 __all__ = [
@@ -231,10 +232,9 @@ class Guidance:
             steps_per_iteration=self.steps_per_iteration,
             shaping=self.shaping,
         )
-        if copy.bandit is not None and seed is not None and self.steps == 0:
+        copy.restore(self.state())
+        if copy.bandit is not None and self.steps == 0:
             copy.bandit.seed(seed)
-        else:
-            copy.restore(self.state())
         return copy
 
     @property
@@ -309,7 +309,16 @@ class Guidance:
         self._add_to_episodes(np.asarray(rewards), next_values, terminated | np.asarray(truncated, bool))
         if self.bandit is not None and self.steps // self.steps_per_iteration > iterations:
             self.bandit.close_block()
+            self._warn_without_episodes(self.bandit)
         return self._terms(values, next_values, terminated)
+
+    def _warn_without_episodes(self, bandit: Bandit) -> None:
+        if bandit.closed == 0 and bandit.count > 1 and self.steps // self.steps_per_iteration == PATIENCE:
+            warnings.warn(
+                f"no episode has ended in {self.steps:,} steps, and a ladder judges its rungs by episodes: give the "
+                "environment a time limit, or the guidance a schedule",
+                stacklevel=2,
+            )
 
     def abandon_episodes(self) -> None:
         """Forget the episodes that are going on: their environments were reset."""
@@ -382,7 +391,7 @@ class Guidance:
         shares = self.rung_steps / max(1, self.rung_steps.sum())
         figures = {"return": self.bandit.means.tolist(), "share": shares.tolist()}
         return {
-            f"{name}_{rung:g}": value
+            f"{name}_{rung:.10g}": value
             for name, values in figures.items()
             for rung, value in zip(self.rungs, values, strict=True)
             if not np.isnan(value)

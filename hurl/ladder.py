@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Real
 from statistics import NormalDist, fmean, stdev
 from typing import Any, Self
 
@@ -52,7 +53,8 @@ class Ladder:
 
     :param rungs: λ₁ < … < λ_K = 1; none means those that suit the discount, see `rungs_for`
     :param window: how many of its newest iterations a rung is judged by
-    :param exploration: the share of episodes on other rungs than the best, once that is decided
+    :param exploration: the share of episodes on other rungs than the best, once that is decided; with 0 one that would
+        overtake is never noticed
     """
 
     rungs: tuple[float, ...]
@@ -61,16 +63,20 @@ class Ladder:
 
     def __init__(self, *rungs: float, window: int = 8, exploration: float = 0.1) -> None:
         for rung in rungs:
+            if not isinstance(rung, Real):
+                raise TypeError(f"the rungs of a ladder are numbers, got {rung!r}: write Ladder(0.9, 1.0)")
             check_coefficient("a rung of a ladder", rung)
         if any(after <= before for before, after in pairwise(rungs)):
-            raise ValueError(f"the rungs of a ladder must rise, got {rungs}: write Ladder{tuple(sorted(set(rungs)))}")
+            remedy = tuple(sorted({*rungs, 1.0}))
+            raise ValueError(f"the rungs of a ladder must rise, got {rungs}: write Ladder{remedy}")
         if rungs and rungs[-1] != 1.0:
             raise ValueError(
                 f"a ladder's last rung must be 1, the problem itself, to fall back on: write Ladder{(*rungs, 1.0)}"
             )
-        if window < BLOCKS_TO_DECIDE:
+        if not isinstance(window, int) or window < BLOCKS_TO_DECIDE:
             raise ValueError(f"window must be at least {BLOCKS_TO_DECIDE} iterations, got {window!r}")
-        check_coefficient("exploration", exploration)
+        if not 0.0 <= exploration < 1.0:
+            raise ValueError(f"exploration must be a share of the episodes, from 0 to less than 1, got {exploration!r}")
         for name, value in (("rungs", tuple(map(float, rungs))), ("window", window), ("exploration", exploration)):
             object.__setattr__(self, name, value)
 
@@ -80,7 +86,7 @@ class Ladder:
         return cls(*(rungs or ()), window=window, exploration=exploration)
 
     def __str__(self) -> str:
-        return f"Ladder({', '.join(f'{rung:g}' for rung in self.rungs)})"
+        return f"Ladder({', '.join(f'{rung:.10g}' for rung in self.rungs)})"
 
     def for_gamma(self, gamma: float) -> Ladder:
         """Return the ladder with its rungs, those that suit the discount where none are named."""
@@ -92,12 +98,12 @@ class Bandit:
 
     A rung is judged by blocks, the mean returns of its newest iterations: learners change from one iteration to the
     next, and all episodes of one come from about the same policy, so that they are one piece of evidence. It is decided
-    when the mean of the best rung's blocks is above that of every other with a probability of 95 %, both normal.
+    when the mean of the best rung's blocks is above that of every other with a probability of 95 %, taken for normal.
 
     Guidance pays after a while, and what pays at once is often not it: so as long as it is open most episodes are
-    guided, and in the first iterations, of so many blocks, λ = 1 is taken for the best only where the others have made
-    less than half of its progress. Every rung goes on acting now and then, and what was decided is open again when the
-    newest blocks don't bear it out.
+    guided (on-policy half of the turns), and in the first twenty blocks λ = 1 is taken for the best only where the
+    others have made less than half of its progress. Every rung goes on acting now and then, and what was decided is
+    open again when the newest blocks don't bear it out.
 
     :param ladder: its rungs, window and exploration
     """
@@ -108,10 +114,10 @@ class Bandit:
         self.blocks: list[deque[float]] = [deque(maxlen=ladder.window) for _ in ladder.rungs]
         self.closed, self.start = 0, math.nan
         self.decided: int | None = 0 if self.count == 1 else None
-        self.seed(0)
+        self.seed(None)
 
-    def seed(self, seed: int) -> None:
-        """Seed its draws."""
+    def seed(self, seed: int | None) -> None:
+        """Seed its draws; none means that they don't repeat."""
         self._generator = np.random.default_rng(seed)
 
     # What is known ---------------------------------------------------------------------------------------------------
@@ -188,6 +194,7 @@ class Bandit:
     def state(self) -> dict[str, Any]:
         """Return what it knows and where its draws are, as JSON holds it."""
         return {
+            "rungs": list(self.ladder.rungs),
             "current": [list(returns) for returns in self.current],
             "blocks": [list(blocks) for blocks in self.blocks],
             "closed": self.closed,
@@ -197,7 +204,9 @@ class Bandit:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Go on from what `state` returned; what a ladder of other rungs knows is of no use."""
+        if tuple(state["rungs"]) != self.ladder.rungs:
+            return
         self.current = [list(returns) for returns in state["current"]]
         self.blocks = [deque(blocks, maxlen=self.ladder.window) for blocks in state["blocks"]]
         self.closed, self.decided = state["closed"], state["decided"]
@@ -214,8 +223,10 @@ def _mean_and_error(blocks: Sequence[float]) -> tuple[float, float]:
 def _probability_above(first: Sequence[float], second: Sequence[float], start: float, share: float) -> float:
     """Return the probability that a share of the progress of one, from the start, is above the progress of the other.
 
-    P(share·(X − start) > Y − start)        with the means X and Y normal
+    It is P(share·(X − start) > Y − start), the means X and Y normal. Where returns have fallen there is no progress
+    to take a share of, and all of both is compared.
     """
     (mean, error), (other_mean, other_error) = _mean_and_error(first), _mean_and_error(second)
+    share = share if mean > start else 1.0
     lead = share * (mean - start) - (other_mean - start)
     return NormalDist().cdf(lead / math.hypot(share * error, other_error))

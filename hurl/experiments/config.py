@@ -220,9 +220,10 @@ class RunConfig(Strict):
         if self.guidance is not None:
             try:
                 schedule = self.guidance.schedule.build(max(1, self.iterations))
-                check_shaping(
-                    schedule.for_gamma(self.gamma) if isinstance(schedule, Ladder) else schedule, self.guidance.shaping
-                )
+                check_shaping(schedule, self.guidance.shaping)
+                if isinstance(schedule, Ladder):
+                    schedule.for_gamma(self.gamma)
+                    self._check_ladder()
             except (TypeError, ValueError) as error:
                 raise ValueError(f"guidance.schedule: {error}") from None
         if self.data is None and self.needs_data:
@@ -237,6 +238,13 @@ class RunConfig(Strict):
                 f"environment.n_envs={self.environment.n_envs}"
             )
         return self
+
+    def _check_ladder(self) -> None:
+        if not self.algorithm.library.has_ladder:
+            raise ValueError(
+                f"{self.algorithm.name} can't have a ladder, which is what there is without a schedule: name one, such "
+                "as {kind: constant, lambda0: 0.95}"
+            )
 
     @property
     def heuristic_to_fit(self) -> FitConfig | None:

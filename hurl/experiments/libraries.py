@@ -37,6 +37,7 @@ class Library:
     :param activations: the module that has their activation functions
     :param trainers_module: the module that runs them, see `hurl.experiments.trainers.base.Trainers`
     :param grid: the paper's grid for tuning them
+    :param has_ladder: whether a ladder may be in the place of a schedule
     """
 
     name: str
@@ -44,6 +45,7 @@ class Library:
     activations: str = "torch.nn"
     trainers_module: str = "sb3"
     grid: str = "mujoco"
+    has_ladder: bool = True
 
     @property
     def trainers(self) -> Trainers:
@@ -71,7 +73,7 @@ LIBRARIES = {
         Library("sb3", "stable_baselines3"),
         Library("contrib", "sb3_contrib"),
         Library("sbx", "sbx", activations="flax.linen"),
-        RLlib("rllib", "ray.rllib", trainers_module="rllib", grid="procgen"),
+        RLlib("rllib", "ray.rllib", trainers_module="rllib", grid="procgen", has_ladder=False),
     )
 }
 

@@ -87,7 +87,7 @@ class ValueFunctionHeuristic(StorableHeuristic):
         :param model: an agent of Stable-Baselines3, sb3-contrib or SBX
         """
         guidance: Guidance | None = getattr(model, "guidance", None)
-        if guidance is not None:
+        if guidance is not None and guidance.bandit is None:  # a ladder's model is that of λ = 1
             check_estimates_original(guidance.lambda_, guidance.shaping)
         actor, critics = networks_of(model)
         space = ObservationSpace.of(model.observation_space)

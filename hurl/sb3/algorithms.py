@@ -5,7 +5,7 @@ from __future__ import annotations
 import copyreg
 import inspect
 from abc import ABCMeta
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Self
@@ -48,8 +48,9 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
 
     guidance: Guidance | None
     guidance_state: dict[str, Any] | None = None
-    rung_states: list[dict[str, Any]] | None = None
-    _networks: list[dict[str, Any]]  # of all rungs but the last
+    rung_states: dict[float, dict[str, Any]] | None = None
+    _networks: list[dict[str, Any]]  # of all rungs; those of the rung in place are the model's own attributes
+    _in_place: int
     _has_own_guidance = False  # until `_setup_model`, it is the one that was given, which other models may share
 
     def __init__(self, *args: Any, guidance: Guidance | None = None, **kwargs: Any) -> None:
@@ -106,17 +107,17 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Save the model, and with it how far its guidance is, and the networks of a ladder's rungs."""
         assert self.guidance is not None
-        self.guidance_state = self.guidance.state()
-        self.rung_states = self.read_rungs()
-        super().save(*args, **kwargs)
+        self.guidance_state, self.rung_states = self.guidance.state(), self.read_rungs()
+        with self.on_rung(self._last_rung):
+            super().save(*args, **kwargs)
+        self.rung_states = None
 
     @classmethod
     def load(cls, *args: Any, **kwargs: Any) -> Self:
         """Load a model; rungs that the file does not hold begin with the networks of λ = 1."""
         model = super().load(*args, **kwargs)
         model.share_networks()
-        if model.rung_states is not None and len(model.rung_states) == len(model._networks):
-            model.write_rungs(model.rung_states)
+        model.write_rungs(model.rung_states or {})
         model.rung_states = None
         return model
 
@@ -125,42 +126,52 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
 
     # The ladder ------------------------------------------------------------------------------------------------------
 
+    @property
+    def _last_rung(self) -> int:
+        return len(self._networks) - 1
+
     def share_networks(self) -> None:
         """Give every rung of a ladder copies of the model's own networks, as after a warm start."""
         assert self.guidance is not None
-        self._networks = [internals.copy_networks(self) for _ in self.guidance.rungs[1:]]
+        self._networks = [*(internals.copy_networks(self) for _ in self.guidance.rungs[1:]), {}]
+        self._in_place = self._last_rung
 
     @contextmanager
     def on_rung(self, rung: int) -> Iterator[None]:
         """Let the model's networks and λ be those of a rung, by its number, for a while."""
         assert self.guidance is not None
+        before = self._in_place
         with self.guidance.on(rung):
-            if rung == len(self._networks):  # the last, whose networks are the model's own
-                yield
-                return
-            own = {name: vars(self)[name] for name in self._networks[rung]}
-            vars(self).update(self._networks[rung])
+            self._put_in_place(rung)
             try:
                 yield
             finally:
-                self._networks[rung] = {name: vars(self)[name] for name in own}
-                vars(self).update(own)
+                self._put_in_place(before)
 
-    def read_rungs(self) -> list[dict[str, Any]]:
-        """Return weights, optimiser states, keys and counters of all rungs but the last."""
-        states = []
-        for rung in range(len(self._networks)):
+    def _put_in_place(self, rung: int) -> None:
+        if rung != self._in_place:
+            self._networks[self._in_place] = {name: vars(self)[name] for name in self._networks[rung]}
+            vars(self).update(self._networks[rung])
+            self._in_place = rung
+
+    def read_rungs(self) -> dict[float, dict[str, Any]]:
+        """Return weights, optimiser states, keys and counters of all rungs but the last, by their λ."""
+        assert self.guidance is not None
+        states = {}
+        for rung, lambda_ in enumerate(self.guidance.rungs[:-1]):
             with self.on_rung(rung):
                 counters = {name: vars(self)[name] for name in internals.COUNTERS if name in vars(self)}
-                states.append({"networks": internals.read_state(self), "counters": counters})
+                states[lambda_] = {"networks": internals.read_state(self), "counters": counters}
         return states
 
-    def write_rungs(self, states: list[dict[str, Any]]) -> None:
-        """Put in what `read_rungs` returned."""
-        for rung, state in enumerate(states):
-            with self.on_rung(rung):
-                internals.write_state(self, state["networks"])
-                vars(self).update(state["counters"])
+    def write_rungs(self, states: Mapping[float, dict[str, Any]]) -> None:
+        """Put in what `read_rungs` returned, where there is a rung of that λ."""
+        assert self.guidance is not None
+        for rung, lambda_ in enumerate(self.guidance.rungs[:-1]):
+            if lambda_ in states:
+                with self.on_rung(rung):
+                    internals.write_state(self, states[lambda_]["networks"])
+                    vars(self).update(states[lambda_]["counters"])
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the actions for observations, as ever; with a ladder, those of the rung with the best returns."""
@@ -197,6 +208,11 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
             raise ValueError(
                 f"gamma is {gamma!r} in replay_buffer_kwargs and {guidance.gamma!r} for the guidance, which discounts "
                 "what the buffer samples: leave it out of replay_buffer_kwargs"
+            )
+        if self.use_sde and len(guidance.rungs) > 1:
+            raise ValueError(
+                "use_sde can't be had off-policy with a ladder, whose rungs would not all draw their noise: leave it "
+                "out, or give the guidance a schedule"
             )
         super()._setup_model()
         assert self.replay_buffer is not None
@@ -259,7 +275,7 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
 
     def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
         """Return actions for observations: of the best rung, or in training of that which acts in an environment."""
-        if not self._is_collecting or not self._networks:
+        if not self._is_collecting or len(self._networks) == 1:
             return super().predict(observation, *args, **kwargs)
         assert self.guidance is not None
         acting = self.guidance.acting(self.n_envs)
@@ -271,7 +287,7 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         return actions, state
 
     def _on_step(self) -> None:
-        for rung in range(len(self._networks) + 1):
+        for rung in range(len(self._networks)):
             with self.on_rung(rung):
                 super()._on_step()
 
@@ -303,7 +319,9 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
         """Collect a rollout with the rewards and the discount of the iteration that it completes."""
         assert self.guidance is not None
         self.guidance.advance(0, ahead=rollout_buffer.buffer_size * env.num_envs)
-        self._turn = self.guidance.take_turn(env.num_envs)
+        before, self._turn = self._turn, self.guidance.take_turn(env.num_envs)
+        if self._turn != before:
+            self._last_episode_starts = np.ones(env.num_envs, bool)  # memory is of the other rung's networks
         with (
             self.on_rung(self._turn),
             guided_rollout(env, self.guidance, self._vec_normalize_env, self._last_obs, rollout_buffer) as watched,

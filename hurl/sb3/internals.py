@@ -91,18 +91,28 @@ def copy_networks(model: BaseAlgorithm) -> dict[str, Any]:
     if is_jax(model):  # whose states are immutable
         own = [attribute for owner, attribute in _jax_states(model).values() if owner is model]
         networks = {name: getattr(model, name) for name in own} | {"policy": copy(model.policy)}
+        if hasattr(model, "adaptive_lr"):
+            networks["adaptive_lr"] = deepcopy(model.adaptive_lr)
     else:
         learnt = {name: value for name, value in vars(model).items() if _is_learnt(value)}
-        networks = deepcopy(learnt, _drawn_noise(model))  # at once, so that optimisers stay with their parameters
+        try:
+            networks = deepcopy(learnt, _drawn(model))  # at once, so that optimisers stay with their parameters
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(
+                f"a ladder needs networks for each rung, and {type(model.policy).__name__} can't be copied ({error}): "
+                "give the guidance a schedule"
+            ) from error
     return networks | {name: vars(model)[name] for name in COUNTERS if name in vars(model)}
 
 
-def _drawn_noise(model: BaseAlgorithm) -> dict[int, Any]:
-    """Return what `deepcopy` is to put for the noise that gSDE has drawn, which depends on parameters and is none."""
+def _drawn(model: BaseAlgorithm) -> dict[int, Any]:
+    """Return what `deepcopy` is to put for what policies keep of the actions drawn last, which is no parameter."""
     distributions = [module.action_dist for module in model.policy.modules() if hasattr(module, "action_dist")]
     drawn = [value for distribution in distributions for value in vars(distribution).values()]
-    kept = {id(value): value for value in drawn if isinstance(value, torch.distributions.Distribution)}
-    return kept | {id(value): value.detach() for value in drawn if isinstance(value, torch.Tensor)}
+    kept = (torch.distributions.Distribution, list)
+    return {id(value): value for value in drawn if isinstance(value, kept)} | {
+        id(value): value.detach() for value in drawn if isinstance(value, torch.Tensor)
+    }
 
 
 def _is_learnt(value: Any) -> bool:

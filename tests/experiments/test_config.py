@@ -142,6 +142,10 @@ def test_yaml_round_trip(tmp_path):
         (["guidance.schedule={kind: ladder, rungs: [1.0, 0.5]}"], r"schedule: the rungs of a ladder must rise, got"),
         (["guidance.schedule={kind: ladder, rungs: [0.5, 1.5]}"], r"schedule: a rung of a ladder must lie in \[0, 1\]"),
         (["guidance.schedule={kind: ladder}", "guidance.shaping=pbrs"], "schedule: a ladder is for shaping='hurl'"),
+        (
+            ["guidance.schedule={kind: ladder}", "algorithm={name: rllib.PPO}"],
+            "rllib.PPO can't have a ladder, .*name one",
+        ),
         (["guidance.schedule={kind: ladder}", "gamma=1"], "schedule: gamma=1.0 has no finite horizon"),
         (["gamma=1.5"], "gamma: .*less than or equal to 1, got 1.5"),
         (["iterations=0"], "iterations: .*greater than or equal to 1, got 0"),

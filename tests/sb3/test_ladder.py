@@ -6,6 +6,7 @@ import pytest
 import sbx
 import stable_baselines3 as sb3
 from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -146,7 +147,7 @@ def test_a_turn_lasts_until_episodes_have_begun_and_ended_in_it():
 
 
 def test_an_episode_with_two_rungs_counts_for_none():
-    guidance = make_guidance(LADDER).start(0)
+    guidance = hurl.Guidance(heuristic, LADDER, gamma=GAMMA).start(0)
     step, none, first = np.zeros((2, 2), np.float32), np.array([False, False]), np.array([True, False])
     turns, credited = [], 0
     while len(set(turns)) < 2:  # the second environment's episode goes on until its rung has changed
@@ -157,8 +158,8 @@ def test_an_episode_with_two_rungs_counts_for_none():
                 credited += 1
     guidance.observe(step, step, np.ones(2), np.array([False, True]), none)
     bandit = guidance.bandit
-    assert sum(map(len, bandit.current)) + sum(map(len, bandit.blocks)) <= credited
-    assert not bandit.current[turns[-1]]
+    assert bandit.closed == 0
+    assert [len(returns) for returns in bandit.current] == [credited * (turns[0] == rung) for rung in (0, 1)]
 
 
 class Images(gym.Env):
@@ -241,7 +242,88 @@ def test_hindsight_experience_replay():
 
 
 def test_state_dependent_exploration(walk):
-    laddered("sb3.SAC", walk, use_sde=True).learn(60)
+    model = laddered("sb3.A2C", lambda **_: walk(action="box"), use_sde=True).learn(100)
+    noise = []
+    for rung in (0, 1):
+        with model.on_rung(rung):
+            noise.append(model.policy.action_dist.exploration_mat.detach().numpy())
+    assert differ([noise[0]], [noise[1]])
+    with pytest.raises(ValueError, match="use_sde can't be had off-policy with a ladder"):
+        laddered("sb3.SAC", walk, use_sde=True)
+
+
+def test_actions_of_several_parts():
+    class Parts(Images):
+        observation_space = spaces.Box(0, 9, (1,), np.float32)
+        action_space = spaces.MultiDiscrete([2, 3])
+
+        def _observe(self):
+            return np.array([self.time], np.float32)
+
+        def step(self, action):
+            return super().step(int(action[0]))
+
+    guidance = hurl.Guidance(lambda states: states[:, 0], LADDER, gamma=GAMMA)
+    model = hurl.guided(sb3.PPO)("MlpPolicy", Parts(), guidance=guidance, seed=0, **PPO).learn(40)
+    model.share_networks()
+    for rung in (0, 1):
+        with model.on_rung(rung):
+            assert not differ(leaves(model), leaves(model))
+
+
+def test_callbacks_see_the_best_rung_and_save_all_of_them(walk, tmp_path):
+    class Watch(BaseCallback):
+        def _on_step(self):
+            if self.num_timesteps == 15:
+                judge(self.model.guidance.bandit, best=0)
+                self.model._put_in_place(1)  # the turn of λ = 1
+                self.model.save(tmp_path / "by-callback")
+                self.seen = self.model.predict(observations, deterministic=True)[0]
+                with self.model.on_rung(0):
+                    self.expected = type(self.model).unguided.predict(self.model, observations, deterministic=True)[0]
+            return True
+
+    observations = np.random.default_rng(0).normal(size=(20, 2)).astype(np.float32)
+    watch = Watch()
+    model = laddered("sb3.PPO", lambda **_: walk(action="box")).learn(400)
+    model.num_timesteps = 0
+    before = []
+    for rung in (0, 1):
+        with model.on_rung(rung):
+            before.append(leaves(model))
+    model.learn(19, callback=watch)
+    np.testing.assert_array_equal(watch.seen, watch.expected)
+    loaded = type(model).load(tmp_path / "by-callback", env=walk(action="box"))
+    for rung in (0, 1):
+        with loaded.on_rung(rung):
+            assert not differ(before[rung], leaves(loaded))
+
+
+@pytest.mark.parametrize("outer", [0, 1])
+def test_a_rung_within_a_rung(outer, walk):
+    model = laddered("sb3.SAC", walk).learn(60)
+    expected = []
+    for rung in (0, 1):
+        with model.on_rung(rung):
+            expected.append(leaves(model))
+    with model.on_rung(outer):
+        for rung in (0, 1):
+            with model.on_rung(rung):
+                assert model.guidance.lambda_ == (0.5, 1.0)[rung]
+                assert not differ(expected[rung], leaves(model))
+        assert not differ(expected[outer], leaves(model))
+
+
+def test_a_saved_ladder_goes_on_with_other_rungs(walk, tmp_path):
+    model = laddered("sb3.SAC", walk).learn(100)
+    model.save(tmp_path / "model")
+    assert model.rung_states is None
+    other = make_guidance(hurl.Ladder(0.2, 0.5, 1.0))
+    loaded = type(model).load(tmp_path / "model", env=walk(), guidance=other)
+    for rung, source in enumerate((1, 0, 1)):  # 0.2 is new and begins as λ = 1 is, 0.5 was there
+        with loaded.on_rung(rung), model.on_rung(source):
+            assert not differ(leaves(model), leaves(loaded))
+    assert loaded.learn(60, reset_num_timesteps=False).guidance.steps == 160
 
 
 @pytest.mark.parametrize("name", ["sb3.SAC", "sb3.PPO"])

@@ -153,7 +153,7 @@ class SB3Trainer:
     def save(self, iteration: int) -> None:
         """Write a checkpoint, and begin new episodes."""
         _cut_episodes(self.model)
-        rungs = self.model.read_rungs() if isinstance(self.model, GuidedAlgorithm) else []
+        rungs = list(self.model.read_rungs().values()) if isinstance(self.model, GuidedAlgorithm) else []
         state = {
             "counters": _counters(self.model),
             "rungs": [rung["counters"] for rung in rungs],
@@ -172,9 +172,9 @@ class SB3Trainer:
         """Put a checkpoint into the model, which is freshly built."""
         state, model = read_state(checkpoint), self.model
         stored = load_weights(model, checkpoint)
-        if isinstance(model, GuidedAlgorithm):
-            rungs = zip(stored[RUNGS], state["rungs"], strict=True)
-            model.write_rungs([{"networks": networks, "counters": counters} for networks, counters in rungs])
+        if isinstance(model, GuidedAlgorithm) and self.guidance is not None:
+            rungs = zip(self.guidance.rungs, stored.get(RUNGS, ()), state.get("rungs", ()), strict=False)
+            model.write_rungs({rung: {"networks": networks, "counters": own} for rung, networks, own in rungs})
         if state["replay"] is not None:
             _load_replay(self.folder, model, state["replay"])
         if self.guidance is not None:
