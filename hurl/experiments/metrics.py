@@ -147,7 +147,7 @@ def read_rows(file: Path) -> Iterator[Row]:
     for number, line in enumerate(lines[:-1], start=2):
         try:
             cells = zip(names, line.split(","), strict=True)
-            row = Row(**{FIELDS[name].name: TYPES[name](cell) for name, cell in cells})
+            row = Row(**{FIELDS[name].name: _number(TYPES[name](cell)) for name, cell in cells})
         except ValueError:
             row = None
         if row is None or row.iteration not in following:
@@ -157,6 +157,11 @@ def read_rows(file: Path) -> Iterator[Row]:
     # A line is written with its end: one without it was cut, even where what is left looks like numbers.
     if lines and lines[-1]:
         raise DamagedError(file, len(lines) + 1, lines[-1])
+
+
+def _number(value: float) -> float:
+    """Return a number, NaN as the one object by which rows that have none there are equal."""
+    return np.nan if np.isnan(value) else value
 
 
 def write_rows(file: Path, rows: Sequence[Row]) -> None:
