@@ -25,7 +25,7 @@ def test_what_needs_little_is_imported_with_little(room, too_heavy):
     [
         ("data", {"discounting", "files"}),
         ("heuristics", {"data", "files", "guidance", "impala", "names", "schedules"}),
-        ("tabular", {"discounting", "guidance", "schedules"}),
+        ("tabular", {"discounting", "guidance", "ladder", "schedules"}),
     ],
 )
 def test_dependencies_point_one_way(room, foundations):
