@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import numpy as np
 
@@ -147,7 +147,7 @@ def read_rows(file: Path) -> Iterator[Row]:
     for number, line in enumerate(lines[:-1], start=2):
         try:
             cells = zip(names, line.split(","), strict=True)
-            row = Row(**{FIELDS[name].name: _number(TYPES[name](cell)) for name, cell in cells})
+            row = Row(**{FIELDS[name].name: _parse(name, cell) for name, cell in cells})
         except ValueError:
             row = None
         if row is None or row.iteration not in following:
@@ -159,9 +159,10 @@ def read_rows(file: Path) -> Iterator[Row]:
         raise DamagedError(file, len(lines) + 1, lines[-1])
 
 
-def _number(value: float) -> float:
-    """Return a number, NaN as the one object by which rows that have none there are equal."""
-    return np.nan if np.isnan(value) else value
+def _parse(name: str, cell: str) -> Any:
+    """Return the number of a cell, NaN as the one object by which rows that have none there are equal."""
+    number = TYPES[name](cell)
+    return np.nan if np.isnan(number) else number
 
 
 def write_rows(file: Path, rows: Sequence[Row]) -> None:

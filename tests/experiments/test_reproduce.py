@@ -107,10 +107,10 @@ def test_settings_hold_for_runs_and_for_those_of_their_data(tmp_path):
     _, _, guided = plan.configs[1]
     assert guided.guidance.schedule.lambda0 == 0.95
     assert guided.data.run.gpus == 1
-    assert guided.data.policies == 16
+    assert guided.data.policy_count == 16
     (*_, (_, _, sparser)) = plan_reproduction("figure-4f", "paper", tmp_path, settings=["checkpoint_every=99"]).configs
     assert sparser.checkpoint_every == 99
-    assert sparser.data.policies == 16, "what the recipe of the data sets wins"
+    assert sparser.data.policy_count == 16, "what the recipe of the data sets wins"
     settings = ["environment.n_envs=8", "checkpoint_every=99"]
     (*_, (_, _, small)) = plan_reproduction("figure-4f", "overnight", tmp_path, settings=settings).configs
     assert (small.environment.n_envs, small.checkpoint_every) == (8, 99)
