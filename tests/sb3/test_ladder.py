@@ -1,5 +1,7 @@
 """A ladder: every rung learns its own reshaped problem from the same data, and the best of them acts."""
 
+from threading import Lock
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import stable_baselines3 as sb3
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -250,6 +253,20 @@ def test_state_dependent_exploration(walk):
     assert differ([noise[0]], [noise[1]])
     with pytest.raises(ValueError, match="use_sde can't be had off-policy with a ladder"):
         laddered("sb3.SAC", walk, use_sde=True)
+
+
+def test_a_policy_that_cannot_be_copied_is_named(walk):
+    class Locked(FlattenExtractor):
+        def __init__(self, space):
+            super().__init__(space)
+            self.lock = Lock()
+
+    options = {"policy_kwargs": {"features_extractor_class": Locked}}
+    with pytest.raises(
+        ValueError, match=r"a ladder needs .*, and SACPolicy can't be copied \(.*\): give the"
+    ):
+        laddered("sb3.SAC", walk, **options)
+    build("sb3.SAC", walk, guidance=make_guidance(), **options).learn(60)
 
 
 def test_actions_of_several_parts():
