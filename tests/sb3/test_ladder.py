@@ -262,9 +262,7 @@ def test_a_policy_that_cannot_be_copied_is_named(walk):
             self.lock = Lock()
 
     options = {"policy_kwargs": {"features_extractor_class": Locked}}
-    with pytest.raises(
-        ValueError, match=r"a ladder needs .*, and SACPolicy can't be copied \(.*\): give the"
-    ):
+    with pytest.raises(ValueError, match=r"a ladder needs .*, and SACPolicy can't be copied \(.*\): give the"):
         laddered("sb3.SAC", walk, **options)
     build("sb3.SAC", walk, guidance=make_guidance(), **options).learn(60)
 
