@@ -26,8 +26,10 @@ LEVEL = 0.95
 # Blocks in which λ = 1 is the best only if this share of its progress is more than the others have made.
 PATIENCE = 20
 PROGRESS = 0.5
-# The share of the updates' batches that goes to the rungs that are not the best, once that is decided.
-OTHERS = 1 / 4
+# Guidance that has kept less than this share of the most progress it has made is in doubt again.
+KEPT = 0.75
+# Once it is decided, the rungs that are not the best have one of so many updates among them.
+OTHERS_EVERY = 8
 
 
 def rungs_for(gamma: float) -> tuple[float, ...]:
@@ -102,8 +104,11 @@ class Bandit:
 
     Guidance pays after a while, and what pays at once is often not it: so as long as it is open most episodes are
     guided (on-policy half of the turns), and in the first twenty blocks λ = 1 is taken for the best only where the
-    others have made less than half of its progress. Every rung goes on acting now and then, and what was decided is
-    open again when the newest blocks don't bear it out.
+    others have made less than half of its progress. After them the rungs have equal shares as long as it is open.
+
+    Every rung goes on acting now and then, and what was decided is open again when the newest blocks don't bear it out,
+    or when guidance has lost a quarter of its progress: the other rungs learn little from episodes that are not theirs,
+    so that a best rung which fails finds nothing to give way to.
 
     :param ladder: its rungs, window and exploration
     """
@@ -112,7 +117,8 @@ class Bandit:
         self.ladder, self.count = ladder, len(ladder.rungs)
         self.current: list[list[float]] = [[] for _ in ladder.rungs]
         self.blocks: list[deque[float]] = [deque(maxlen=ladder.window) for _ in ladder.rungs]
-        self.closed, self.start = 0, math.nan
+        self.closed, self.start, self.learnt = 0, math.nan, 0
+        self.peaks = [-math.inf] * self.count
         self.decided: int | None = 0 if self.count == 1 else None
         self.seed(None)
 
@@ -138,7 +144,8 @@ class Bandit:
                 blocks.append(fmean(rung))
                 rung.clear()
         self.closed += 1
-        self.decided = self.best if self._is_best(self.best) else None
+        self.peaks = [max(pair) for pair in zip(self.peaks, np.nan_to_num(self.means, nan=-math.inf), strict=True)]
+        self.decided = self.best if self._is_best(self.best) and not self._is_in_doubt(self.best) else None
 
     @property
     def means(self) -> NDArray[np.float64]:
@@ -164,30 +171,40 @@ class Bandit:
             if other != rung
         )
 
+    def _is_in_doubt(self, rung: int) -> bool:
+        """Whether guidance has lost much of the progress that it had made, and surely so."""
+        if rung == self.count - 1:
+            return False
+        mean, error = _mean_and_error(self.blocks[rung])
+        highest = mean + NormalDist().inv_cdf(LEVEL) * error
+        return highest - self.start < KEPT * (self.peaks[rung] - self.start)
+
     # What follows from it --------------------------------------------------------------------------------------------
 
     def choose(self, guided: float = 7 / 8) -> int:
         """Choose the rung of an episode that begins.
 
-        :param guided: the share of episodes below λ = 1 as long as it is open which rung is the best
+        :param guided: the share of episodes below λ = 1 as long as it is open which rung is the best, at first
         """
         if self.count == 1:
             return 0
-        if self.decided is None:
+        if self.decided is None and self.closed >= PATIENCE:
+            chances = [1 / self.count] * self.count
+        elif self.decided is None:
             chances = [guided / (self.count - 1)] * (self.count - 1) + [1 - guided]
         else:
             chances = [self.ladder.exploration / (self.count - 1)] * self.count
             chances[self.decided] = 1 - self.ladder.exploration
         return int(self._generator.choice(self.count, p=chances))
 
-    @property
-    def shares(self) -> list[float]:
-        """The share of a batch that each rung learns from: all of it as long as it is open, and then they share one."""
+    def learners(self) -> list[int]:
+        """Return the rungs that take the next updates: all as long as it is open, then the best, others by turns."""
         if self.decided is None or self.count == 1:
-            return [1.0] * self.count
-        shares = [OTHERS / (self.count - 1)] * self.count
-        shares[self.decided] = 1 - OTHERS
-        return shares
+            return list(range(self.count))
+        self.learnt += 1
+        turn, rest = divmod(self.learnt, OTHERS_EVERY)
+        others = [rung for rung in range(self.count) if rung != self.decided]
+        return [self.decided] if rest else [self.decided, others[turn % len(others)]]
 
     # What a checkpoint holds -----------------------------------------------------------------------------------------
 
@@ -198,6 +215,8 @@ class Bandit:
             "current": [list(returns) for returns in self.current],
             "blocks": [list(blocks) for blocks in self.blocks],
             "closed": self.closed,
+            "learnt": self.learnt,
+            "peaks": [None if math.isinf(peak) else peak for peak in self.peaks],
             "start": None if math.isnan(self.start) else self.start,
             "decided": self.decided,
             "draws": self._generator.bit_generator.state,
@@ -209,7 +228,8 @@ class Bandit:
             return
         self.current = [list(returns) for returns in state["current"]]
         self.blocks = [deque(blocks, maxlen=self.ladder.window) for blocks in state["blocks"]]
-        self.closed, self.decided = state["closed"], state["decided"]
+        self.closed, self.learnt, self.decided = state["closed"], state["learnt"], state["decided"]
+        self.peaks = [-math.inf if peak is None else peak for peak in state["peaks"]]
         self.start = math.nan if state["start"] is None else state["start"]
         self._generator.bit_generator.state = state["draws"]
 

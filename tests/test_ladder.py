@@ -70,14 +70,15 @@ def test_the_best_rung_acts_most_and_others_now_and_then():
 @pytest.mark.parametrize("best", [0, 1])
 def test_as_long_as_it_is_open_all_rungs_learn_in_full_and_most_episodes_are_guided(best):
     bandit, rewards = Bandit(hurl.Ladder(0.5, 1.0)), (3.0 * (best == 0), 3.0 * (best == 1))
-    assert (bandit.best, bandit.decided, bandit.shares) == (1, None, [1.0, 1.0])
+    assert (bandit.best, bandit.decided, bandit.learners()) == (1, None, [0, 1])
     chosen = episodes_of(bandit, rewards, blocks=3, per_block=200)
     assert bandit.decided is None
     assert np.mean(chosen) == pytest.approx(0.125, abs=0.04)
     episodes_of(bandit, rewards, blocks=27)
     assert (bandit.best, bandit.decided) == (best, best)
-    assert bandit.shares[best] == 0.75
-    assert sum(bandit.shares) == 1.0
+    learners = [bandit.learners() for _ in range(80)]
+    assert all(best in each for each in learners)
+    assert sum(1 - best in each for each in learners) == 10
 
 
 def told(*rungs):
@@ -109,6 +110,24 @@ def test_returns_that_fall_are_no_progress_of_lambda_one():
     base = [1000.0, 700, 620, 580, 620, 580, 620, 580, 620, 580]
     assert told([total - 2 for total in base], base).decided is None
     assert told([1000.0, 500, 300, 301, 299, 300, 301, 299, 300, 301], base).decided == 1
+
+
+def test_guidance_that_fails_after_a_while_is_in_doubt():
+    rises = [100.0 + 50 * block for block in range(20)]
+    falls = [1000.0 - 100 * block for block in range(8)] + [300.0, 310, 290, 300]
+    base = [100.0 + 5 * (block % 3) for block in range(32)]
+    assert told(rises, base[:20]).decided == 0
+    bandit = told(rises + falls, base)
+    assert (bandit.best, bandit.decided) == (0, None)
+    assert np.mean([bandit.choose() for _ in range(400)]) == pytest.approx(0.5, abs=0.08)
+    assert told(rises[::-1], rises).decided == 1  # λ = 1 has nothing to give way to
+
+
+def test_others_learn_by_turns():
+    bandit = Bandit(hurl.Ladder(0.5, 0.8, 1.0))
+    episodes_of(bandit, (0.0, 5.0, 2.0), blocks=40)
+    others = [rung for _ in range(160) for rung in bandit.learners() if rung != 1]
+    assert sorted(others) == [0] * 10 + [2] * 10
 
 
 def test_what_a_ladder_of_other_rungs_knows_is_not_taken_over():

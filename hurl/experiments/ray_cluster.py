@@ -8,7 +8,6 @@ configurations name: the driver sends what the command reads, and gets back what
 from __future__ import annotations
 
 import logging
-import os
 import re
 import socket
 import subprocess
@@ -24,8 +23,8 @@ from types import ModuleType
 from typing import IO, Any
 
 from hurl.experiments.parcels import Version, list_files, pack, read_chunks, remove_others, unpack
+from hurl.experiments.ray_start import RayClusterError, import_ray, ray_here
 from hurl.experiments.tasks import State, Task, cores_here, first_states, raise_failures, ready_tasks, start_command
-from hurl.names import install_extra
 
 POLL_SECONDS = 0.3
 REPORT_SECONDS = 5.0
@@ -35,10 +34,6 @@ NO_HURL = "No module named 'hurl"
 
 # What a worker reports: a piece of a parcel, the names of all files once it is complete, the exit code, or nothing.
 Report = bytes | list[str] | int | None
-
-
-class RayClusterError(ValueError):
-    """A Ray cluster that can't be used, with what to do about it."""
 
 
 def run_tasks_on_ray(
@@ -68,19 +63,14 @@ def run_tasks_on_ray(
 @contextmanager
 def connected(address: str) -> Iterator[ModuleType]:
     """Connect to a Ray cluster, or start one on this machine for `local`; yield the module `ray`."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ModuleNotFoundError:
-        raise ImportError(f"Ray is not installed: {install_extra('rllib')}") from None
-    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
-        os.environ.setdefault("RAY_worker_niceness", "0")  # else steps wait for all else on the machine
-        options |= {"num_cpus": cores_here(), "include_dashboard": False}
-    else:
-        _check_address(address)
+        with ray_here(cores_here()) as ray:
+            yield ray
+        return
+    ray = import_ray()
+    _check_address(address)
     try:
-        ray.init(**options)
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         ray.shutdown()  # else a failed `ray://` leaves the process in client mode
         raise RayClusterError(f"the Ray cluster at {address!r} can't be used: {error}") from error

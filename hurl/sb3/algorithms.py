@@ -22,9 +22,6 @@ from hurl.sb3 import internals
 from hurl.sb3.replay import GuidedReplayBuffer, guide_replay_buffer
 from hurl.sb3.rollout import guided_rollout
 
-# Of a rung that is not the best: batch normalisation needs several transitions.
-SMALLEST_BATCH = 8
-
 
 class _GuidedClass(ABCMeta):
     """The class of guided algorithms: pickled, they are made anew from the algorithm that they guide."""
@@ -254,17 +251,16 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         with replay_buffer.arriving():
             super()._store_transition(replay_buffer, *args, **kwargs)
 
-    # The ladder: every rung learns from all transitions, by a share of each batch, and acts for whole episodes.
+    # The ladder: every rung learns from all transitions, and acts for whole episodes.
 
     _is_collecting = False
 
     def train(self, gradient_steps: int, batch_size: int, **kwargs: Any) -> None:
-        """Train on the replay buffer: all rungs as often, each on its share of a batch."""
+        """Train on the replay buffer, the rungs whose turn it is."""
         assert self.guidance is not None
-        shares = [1.0] if self.guidance.bandit is None else self.guidance.bandit.shares
-        for rung, share in enumerate(shares):
+        for rung in [0] if self.guidance.bandit is None else self.guidance.bandit.learners():
             with self.on_rung(rung):
-                super().train(gradient_steps, max(round(share * batch_size), min(SMALLEST_BATCH, batch_size)), **kwargs)
+                super().train(gradient_steps, batch_size, **kwargs)
 
     def _sample_action(self, *args: Any, **kwargs: Any) -> Any:
         self._is_collecting = True

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hurl.rllib  # noqa: F401 - first, for it says how to install Ray where it is missing
 
 # isort: split
-import os
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -55,6 +54,7 @@ from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError, TrainingFailedError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row
+from hurl.experiments.ray_start import ray_here
 from hurl.experiments.trainers.base import (
     TRAINING,
     build_environment,
@@ -223,13 +223,8 @@ def _ray_on_this_machine(config: RunConfig) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - Ray lets its workers wait for all else on the machine
-    ray.init("local", num_cpus=config.cores, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    try:
+    with ray_here(config.cores):
         yield
-    finally:
-        ray.shutdown()
 
 
 def _begin_iteration(learner: GuidedLearner, iteration: int) -> None:

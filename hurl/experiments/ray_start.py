@@ -1,0 +1,59 @@
+"""Ray on this machine alone, for a run or for a campaign."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from hurl.names import install_extra
+
+# Ray gives its own processes half a minute to come up, which a busy machine now and then needs more than once.
+STARTS = 4
+
+
+class RayClusterError(ValueError):
+    """A Ray cluster that can't be used, with what to do about it."""
+
+
+def import_ray() -> ModuleType:
+    """Import Ray, which sends nobody anything about its use."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise ImportError(f"Ray is not installed: {install_extra('rllib')}") from None
+    module: ModuleType = ray
+    return module
+
+
+@contextmanager
+def ray_here(cores: int) -> Iterator[ModuleType]:
+    """Start Ray on this machine, and end it; yield the module `ray`.
+
+    :param cores: how many cores its tasks may take
+    """
+    ray = import_ray()
+    # Else its workers wait for all else on the machine.
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    _start(ray, cores)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _start(ray: ModuleType, cores: int) -> None:
+    for attempt in range(1, STARTS + 1):
+        try:
+            ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        except Exception as error:  # Ray raises this very class where its processes are slow
+            ray.shutdown()
+            if attempt == STARTS:
+                raise RayClusterError(
+                    f"Ray did not start on this machine in {STARTS} attempts ({error}): end what keeps it busy"
+                ) from error
+        else:
+            return
