@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hurl.guidance import Guidance, HeuristicError, reshape
 from hurl.ladder import Ladder
+from hurl.prior import PriorData
 from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, TanhSchedule
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "Ladder",
     "LinearSchedule",
     "MonteCarloHeuristic",
+    "PriorData",
     "TanhSchedule",
     "diagnose",
     "guided",

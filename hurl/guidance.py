@@ -331,13 +331,13 @@ class Guidance:
         if self._running.shape[1] != len(rewards):  # other environments than before
             self._running = np.zeros((3, len(rewards)))
         self._running += (rewards, np.ones(len(rewards)), next_values)
-        totals = self._running[0].copy()
+        totals, lengths = self._running[0].copy(), self._running[1].astype(np.int64)
         for index in np.flatnonzero(ended):
             total, length, h_total = self._running[:, index].tolist()
             self.episodes.append(Episode(total, int(length), h_total / length))
             self._running[:, index] = 0.0
         if self.bandit is not None:
-            self._climb(self.bandit, ended, totals)
+            self._climb(self.bandit, ended, totals, lengths)
 
     # The ladder ------------------------------------------------------------------------------------------------------
 
@@ -397,7 +397,9 @@ class Guidance:
             if not np.isnan(value)
         }
 
-    def _climb(self, bandit: Bandit, ended: NDArray[Any], totals: NDArray[np.float64]) -> None:
+    def _climb(
+        self, bandit: Bandit, ended: NDArray[Any], totals: NDArray[np.float64], lengths: NDArray[np.int64]
+    ) -> None:
         """Count the steps of each rung; where episodes ended, tell the bandit, and say which rungs begin the next."""
         acting, turn = self.acting(len(ended)), self._turn
         present = acting if turn is None else np.full(len(ended), turn)
@@ -406,7 +408,7 @@ class Guidance:
             return
         for index in np.flatnonzero(ended):
             if acting[index] != NO_RUNG:
-                bandit.add(int(acting[index]), float(totals[index]))
+                bandit.add(int(acting[index]), float(totals[index]), int(lengths[index]))
                 self._turn_episodes += 1
             acting[index] = bandit.choose() if turn is None else turn
 

@@ -26,8 +26,10 @@ LEVEL = 0.95
 # Blocks in which λ = 1 is the best only if this share of its progress is more than the others have made.
 PATIENCE = 20
 PROGRESS = 0.5
-# Guidance that has kept less than this share of the most progress it has made is in doubt again.
+# Guidance that has kept less than this share of its greatest lead is in doubt again.
 KEPT = 0.75
+# A rung's episodes count as long as the mean of about so many of its newest.
+EPISODES_FOR_LENGTH = 20
 # Once it is decided, the rungs that are not the best have one of so many updates among them.
 OTHERS_EVERY = 8
 
@@ -55,7 +57,7 @@ class Ladder:
 
     :param rungs: λ₁ < … < λ_K = 1; none means those that suit the discount, see `rungs_for`
     :param window: how many of its newest iterations a rung is judged by
-    :param exploration: the share of episodes on other rungs than the best, once that is decided; with 0 one that would
+    :param exploration: the share of steps on other rungs than the best, once that is decided; with 0 one that would
         overtake is never noticed
     """
 
@@ -78,7 +80,7 @@ class Ladder:
         if not isinstance(window, int) or window < BLOCKS_TO_DECIDE:
             raise ValueError(f"window must be at least {BLOCKS_TO_DECIDE} iterations, got {window!r}")
         if not 0.0 <= exploration < 1.0:
-            raise ValueError(f"exploration must be a share of the episodes, from 0 to less than 1, got {exploration!r}")
+            raise ValueError(f"exploration must be a share of the steps, from 0 to less than 1, got {exploration!r}")
         for name, value in (("rungs", tuple(map(float, rungs))), ("window", window), ("exploration", exploration)):
             object.__setattr__(self, name, value)
 
@@ -102,12 +104,12 @@ class Bandit:
     next, and all episodes of one come from about the same policy, so that they are one piece of evidence. It is decided
     when the mean of the best rung's blocks is above that of every other with a probability of 95 %, taken for normal.
 
-    Guidance pays after a while, and what pays at once is often not it: so as long as it is open most episodes are
-    guided (on-policy half of the turns), and in the first twenty blocks λ = 1 is taken for the best only where the
+    Guidance pays after a while, and what pays at once is often not it: so as long as it is open most steps are
+    guided (on-policy half of them), and in the first twenty blocks λ = 1 is taken for the best only where the
     others have made less than half of its progress. After them the rungs have equal shares as long as it is open.
 
     Every rung goes on acting now and then, and what was decided is open again when the newest blocks don't bear it out,
-    or when guidance has lost a quarter of its progress: the other rungs learn little from episodes that are not theirs,
+    or when guidance has lost a quarter of its lead: the other rungs learn little from episodes that are not theirs,
     so that a best rung which fails finds nothing to give way to.
 
     :param ladder: its rungs, window and exploration
@@ -118,7 +120,7 @@ class Bandit:
         self.current: list[list[float]] = [[] for _ in ladder.rungs]
         self.blocks: list[deque[float]] = [deque(maxlen=ladder.window) for _ in ladder.rungs]
         self.closed, self.start, self.learnt = 0, math.nan, 0
-        self.peaks = [-math.inf] * self.count
+        self.peaks, self.lengths = [-math.inf] * self.count, [math.nan] * self.count
         self.decided: int | None = 0 if self.count == 1 else None
         self.seed(None)
 
@@ -128,9 +130,11 @@ class Bandit:
 
     # What is known ---------------------------------------------------------------------------------------------------
 
-    def add(self, rung: int, total: float) -> None:
-        """Take in the return of an episode on a rung."""
+    def add(self, rung: int, total: float, length: int = 1) -> None:
+        """Take in the return of an episode on a rung, and its steps."""
         self.current[rung].append(total)
+        known = self.lengths[rung]
+        self.lengths[rung] = length if math.isnan(known) else known + (length - known) / EPISODES_FOR_LENGTH
 
     def close_block(self) -> None:
         """End a block, an iteration: what each rung has paid in it becomes one number; see whether they decide it."""
@@ -172,30 +176,37 @@ class Bandit:
         )
 
     def _is_in_doubt(self, rung: int) -> bool:
-        """Whether guidance has lost much of the progress that it had made, and surely so."""
+        """Whether guidance has lost much of its lead over the start and the others, and surely so."""
         if rung == self.count - 1:
             return False
         mean, error = _mean_and_error(self.blocks[rung])
-        highest = mean + NormalDist().inv_cdf(LEVEL) * error
-        return highest - self.start < KEPT * (self.peaks[rung] - self.start)
+        highest, lowest = mean + NormalDist().inv_cdf(LEVEL) * error, min(self.start, self.means.min())
+        return highest - lowest < KEPT * (self.peaks[rung] - lowest)
 
     # What follows from it --------------------------------------------------------------------------------------------
 
     def choose(self, guided: float = 7 / 8) -> int:
-        """Choose the rung of an episode that begins.
+        """Choose the rung of an episode that begins, so that in the mean each rung has its share of the steps.
 
-        :param guided: the share of episodes below λ = 1 as long as it is open which rung is the best, at first
+        :param guided: the share below λ = 1 as long as it is open which rung is the best, at first
         """
         if self.count == 1:
             return 0
-        if self.decided is None and self.closed >= PATIENCE:
-            chances = [1 / self.count] * self.count
-        elif self.decided is None:
-            chances = [guided / (self.count - 1)] * (self.count - 1) + [1 - guided]
-        else:
-            chances = [self.ladder.exploration / (self.count - 1)] * self.count
-            chances[self.decided] = 1 - self.ladder.exploration
-        return int(self._generator.choice(self.count, p=chances))
+        lengths = np.array(self.lengths)
+        lengths[np.isnan(lengths)] = np.nanmean(lengths) if np.isfinite(lengths).any() else 1.0
+        chances = np.array(self._shares(guided)) / lengths
+        return int(self._generator.choice(self.count, p=chances / chances.sum()))
+
+    def _shares(self, guided: float) -> list[float]:
+        """Return the share of the steps that each rung is to act in."""
+        others = self.count - 1
+        if self.decided is not None:
+            shares = [self.ladder.exploration / others] * self.count
+            shares[self.decided] = 1 - self.ladder.exploration
+            return shares
+        if self.closed >= PATIENCE:
+            return [1 / self.count] * self.count
+        return [guided / others] * others + [1 - guided]
 
     def learners(self) -> list[int]:
         """Return the rungs that take the next updates: all as long as it is open, then the best, others by turns."""
@@ -216,6 +227,7 @@ class Bandit:
             "blocks": [list(blocks) for blocks in self.blocks],
             "closed": self.closed,
             "learnt": self.learnt,
+            "lengths": [None if math.isnan(length) else length for length in self.lengths],
             "peaks": [None if math.isinf(peak) else peak for peak in self.peaks],
             "start": None if math.isnan(self.start) else self.start,
             "decided": self.decided,
@@ -230,6 +242,7 @@ class Bandit:
         self.blocks = [deque(blocks, maxlen=self.ladder.window) for blocks in state["blocks"]]
         self.closed, self.learnt, self.decided = state["closed"], state["learnt"], state["decided"]
         self.peaks = [-math.inf if peak is None else peak for peak in state["peaks"]]
+        self.lengths = [math.nan if length is None else length for length in state["lengths"]]
         self.start = math.nan if state["start"] is None else state["start"]
         self._generator.bit_generator.state = state["draws"]
 

@@ -43,7 +43,7 @@ def test_bad_settings_are_named():
     with pytest.raises(ValueError, match="window must be at least 4 iterations, got 3"):
         hurl.Ladder(0.5, 1.0, window=3)
     for exploration in (-0.1, 1.0):
-        with pytest.raises(ValueError, match=f"exploration must be a share of the episodes, .* got {exploration}"):
+        with pytest.raises(ValueError, match=f"exploration must be a share of the steps, .* got {exploration}"):
             hurl.Ladder(0.5, 1.0, exploration=exploration)
     with pytest.raises(TypeError, match=r"are numbers, got \[0.9, 1.0\]: write Ladder\(0.9, 1.0\)"):
         hurl.Ladder([0.9, 1.0])
@@ -121,6 +121,16 @@ def test_guidance_that_fails_after_a_while_is_in_doubt():
     assert (bandit.best, bandit.decided) == (0, None)
     assert np.mean([bandit.choose() for _ in range(400)]) == pytest.approx(0.5, abs=0.08)
     assert told(rises[::-1], rises).decided == 1  # λ = 1 has nothing to give way to
+
+
+def test_shares_are_of_steps_and_not_of_episodes():
+    bandit, steps = Bandit(hurl.Ladder(0.5, 1.0)), np.zeros(2)
+    bandit.seed(0)
+    for _ in range(4_000):  # guided episodes last ten times as long
+        rung = bandit.choose()
+        steps[rung] += (100, 10)[rung]
+        bandit.add(rung, 0.0, (100, 10)[rung])
+    assert steps[1] / steps.sum() == pytest.approx(1 / 8, abs=0.02)
 
 
 def test_others_learn_by_turns():

@@ -70,8 +70,9 @@ class Campaign:
         recipe = recipe_of(config, config.data, self.folder)
         data = self._add_data(recipe)
         inputs = []
-        if config.warm_start is not None and config.warm_start.dataset is None:
-            values["warm_start"] |= {"dataset": recipe.dataset, "root": str(self.folder.data)}
+        for key in config.made_from_data:
+            values[key] |= {"dataset": recipe.dataset, "root": str(self.folder.data)}
+        if config.made_from_data:
             inputs.append(data)
         fit = config.heuristic_to_fit
         if fit is not None:

@@ -10,7 +10,7 @@ from copy import deepcopy
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import (
@@ -39,6 +39,13 @@ class Strict(BaseModel):
     """Data in which a key that there is not is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+    # What is made for other runs is named by a digest of configurations, which keys that came later must not change.
+    only_where_set: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _leave_out_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = write(self)
+        return {key: value for key, value in values.items() if key not in self.only_where_set or value is not None}
 
 
 class EnvironmentConfig(Strict):
@@ -161,9 +168,26 @@ class WarmStartConfig(Strict):
     batch_size: int = Field(128, ge=1)
 
 
+class PriorConfig(Strict):
+    """Logged data that every batch of updates takes a share of, see `hurl.PriorData`."""
+
+    dataset: str | None = Field(
+        None, description="the id of a Minari dataset, e.g. hopper/behaviour-v0; none means the run's data"
+    )
+    root: Path | None = Field(None, description="the folder of Minari datasets, the user's own by default")
+    share: float = Field(0.5, gt=0, lt=1, description="of every batch")
+    blend: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="how much of the best trajectory's own return counts in the place of guidance; none by default",
+    )
+
+
 class DataConfig(Strict):
     """Data that is made before the run: the checkpoints of another run, rolled out."""
 
+    only_where_set = ("policies",)
     train: str = Field(description="the preset of the run whose checkpoints are the policies, e.g. hopper/sac")
     iterations: int = Field(ge=1, description="how long that run is")
     transitions: int = Field(ge=1, description="transitions of each policy")
@@ -174,12 +198,6 @@ class DataConfig(Strict):
     policies: int | None = Field(
         None, ge=1, description="at most so many of the checkpoints, evenly spaced up to the last; none means all"
     )
-
-    # What is made for other runs is named by a digest of configurations, and those without it keep theirs.
-    @model_serializer(mode="wrap")
-    def _leave_out_no_policies(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = write(self)
-        return {key: value for key, value in values.items() if key != "policies" or value is not None}
 
     @property
     def run(self) -> RunConfig:
@@ -196,11 +214,15 @@ class DataConfig(Strict):
 class RunConfig(Strict):
     """All that determines a run: the same configuration gives the same metrics."""
 
+    only_where_set = ("prior",)
     environment: EnvironmentConfig
     algorithm: AlgorithmConfig
     guidance: GuidanceConfig | None = None
     warm_start: WarmStartConfig | None = None
-    data: DataConfig | None = Field(None, description="what a warm start or a heuristic to be fitted is made from")
+    prior: PriorConfig | None = None
+    data: DataConfig | None = Field(
+        None, description="what a warm start, prior data or a heuristic to be fitted is made from"
+    )
     gamma: float = Field(ge=0, le=1)
     iterations: int = Field(ge=0, description="0 is for a warm start whose policy is evaluated alone")
     steps_per_iteration: int = Field(ge=1)
@@ -228,7 +250,7 @@ class RunConfig(Strict):
                 raise ValueError(f"guidance.schedule: {error}") from None
         if self.data is None and self.needs_data:
             raise ValueError(
-                "a warm_start without a dataset and a heuristic to be fitted need `data`: say how to make it"
+                "a warm_start or prior without a dataset and a heuristic to be fitted need `data`: say how to make it"
             )
         if self.gamma == 1 and self.heuristic_to_fit is not None:
             raise ValueError("a heuristic can't be fitted to undiscounted returns: lower gamma from 1, or name one")
@@ -255,12 +277,18 @@ class RunConfig(Strict):
     @property
     def needs_data(self) -> bool:
         """Whether the run's data must be made before it."""
-        return self.heuristic_to_fit is not None or (self.warm_start is not None and self.warm_start.dataset is None)
+        return self.heuristic_to_fit is not None or bool(self.made_from_data)
+
+    @property
+    def made_from_data(self) -> list[str]:
+        """The keys whose dataset is the run's data, which must be made before it."""
+        parts = {"warm_start": self.warm_start, "prior": self.prior}
+        return [key for key, part in parts.items() if part is not None and part.dataset is None]
 
     @property
     def is_plain(self) -> bool:
-        """Whether the base algorithm learns alone, without guidance or a warm start."""
-        return self.guidance is None and self.warm_start is None
+        """Whether the base algorithm learns alone, without guidance, a warm start or prior data."""
+        return self.guidance is None and self.warm_start is None and self.prior is None
 
     @property
     def cores(self) -> int:

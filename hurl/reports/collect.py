@@ -267,8 +267,9 @@ def _group(run: Run) -> tuple[str, str]:
     config: dict[str, Any] = run.config.model_dump(mode="json", exclude=set(NOT_THE_ALGORITHM))
     if not CampaignFolder.is_seed(run.folder.resolve()):
         return "", json.dumps(config, sort_keys=True)
-    if config["warm_start"]:
-        config["warm_start"] |= {"dataset": None, "root": None}
+    for key in ("warm_start", "prior"):
+        if config.get(key):
+            config[key] |= {"dataset": None, "root": None}
     guidance = run.config.guidance
     if guidance is not None and isinstance(guidance.heuristic, HeuristicFolder):
         config["guidance"] |= {"heuristic": None}

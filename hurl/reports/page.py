@@ -297,7 +297,8 @@ def _needs(report: Report) -> str:
     """Return a paragraph on what the runs were made from, where it must be made before them."""
     configs = [run.config for section in report.sections for run in section.environment.runs]
     heuristics = {config.guidance.heuristic for config in configs if config.guidance is not None}
-    data = {f"dataset {config.warm_start.dataset}" for config in configs if config.warm_start is not None}
+    parts = [part for config in configs for part in (config.warm_start, config.prior) if part is not None]
+    data = {f"dataset {part.dataset}" for part in parts}
     made = sorted(data | {f"heuristic {name}" for name in heuristics if isinstance(name, HeuristicFolder)})
     if not made:
         return ""

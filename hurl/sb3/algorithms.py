@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import inspect
+import warnings
 from abc import ABCMeta
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,11 +17,16 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from hurl.guidance import Guidance
+from hurl.heuristics.engineered import zero
+from hurl.prior import PriorData
 from hurl.sb3 import internals
+from hurl.sb3.prior import LoggedTransitions
 from hurl.sb3.replay import GuidedReplayBuffer, guide_replay_buffer
 from hurl.sb3.rollout import guided_rollout
+from hurl.schedules import ConstantSchedule
 
 
 class _GuidedClass(ABCMeta):
@@ -37,7 +43,10 @@ copyreg.pickle(_GuidedClass, _reduce)
 
 
 class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
-    """What guidance adds to any algorithm: the keyword `guidance`, its figures in the log, and networks for each rung.
+    """What guidance adds to any algorithm: two keywords, figures in the log, and networks for each rung.
+
+    `guidance` reshapes what it learns from, and `prior` is logged data that it learns from beside its own experience
+    (off-policy); with `prior` alone nothing is reshaped, as with λ = 1.
 
     With a ladder the model's own networks are those of its last rung, λ = 1, and there are others beside them, which
     take their place while their rung is at work, see `on_rung`. With a schedule there is nothing beside them.
@@ -45,21 +54,30 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
 
     guidance: Guidance | None
     guidance_state: dict[str, Any] | None = None
+    prior: PriorData | None
+    prior_name: str | None = None  # of the data that it has learnt from, which a saved model does not hold
     rung_states: dict[float, dict[str, Any]] | None = None
     _networks: list[dict[str, Any]]  # of all rungs; those of the rung in place are the model's own attributes
     _in_place: int
     _has_own_guidance = False  # until `_setup_model`, it is the one that was given, which other models may share
 
-    def __init__(self, *args: Any, guidance: Guidance | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, guidance: Guidance | None = None, prior: PriorData | None = None, **kwargs: Any
+    ) -> None:
         # `load` builds the model bare and fills it afterwards: then there is no guidance yet.
         is_bare = not kwargs.get("_init_setup_model", True)
-        if guidance is not None:
-            _check_guidance(guidance)
-        elif not is_bare:
-            raise TypeError(f"{type(self).__name__} needs guidance=hurl.Guidance(heuristic, schedule, gamma=…)")
-        self.guidance = guidance
         given = inspect.signature(type(self)).bind_partial(*args, **kwargs).arguments
         self._gamma_is_given = is_bare or "gamma" in given | kwargs
+        if prior is not None and not isinstance(prior, PriorData):
+            raise TypeError(f"prior must be a hurl.PriorData, got {prior!r}")
+        if guidance is not None:
+            _check_guidance(guidance)
+        elif prior is not None:
+            gamma: Any = given.get("gamma", _default_gamma(type(self).unguided))
+            guidance = Guidance(zero, ConstantSchedule(1.0), gamma=gamma)
+        elif not is_bare:
+            raise TypeError(f"{type(self).__name__} needs guidance=hurl.Guidance(heuristic, schedule, gamma=…)")
+        self.guidance, self.prior = guidance, prior
         super().__init__(*args, **kwargs)
 
     def _set_gamma(self, gamma: float) -> None:
@@ -119,7 +137,7 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
         return model
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_networks"]
+        return [*super()._excluded_save_params(), "_networks", "prior", "_logged"]
 
     # The ladder ------------------------------------------------------------------------------------------------------
 
@@ -213,8 +231,21 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
             )
         super()._setup_model()
         assert self.replay_buffer is not None
-        self.replay_buffer = guide_replay_buffer(self.replay_buffer, guidance)
+        self._logged = self._read_prior()
+        self.replay_buffer = guide_replay_buffer(self.replay_buffer, guidance, self._logged)
         self.share_networks()
+
+    def _read_prior(self) -> LoggedTransitions | None:
+        if self.prior is None:
+            return None
+        if isinstance(self.replay_buffer, HerReplayBuffer):
+            raise ValueError(
+                "prior data can't be had with hindsight replay, which relabels goals with states of its own episodes: "
+                "leave out prior, or HerReplayBuffer"
+            )
+        logged = LoggedTransitions(self.prior, self)
+        self.prior_name = logged.episodes.name
+        return logged
 
     @property
     def gamma(self) -> float:
@@ -237,14 +268,20 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         super().load_replay_buffer(*args, **kwargs)
         assert self.replay_buffer is not None
         assert self.guidance is not None
-        self.replay_buffer = guide_replay_buffer(self.replay_buffer, self.guidance)
+        self.replay_buffer = guide_replay_buffer(self.replay_buffer, self.guidance, self._logged)
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
         # A user may have put another buffer in its place.
         assert self.replay_buffer is not None
         assert self.guidance is not None
         if getattr(self.replay_buffer, "guidance", None) is not self.guidance:
-            self.replay_buffer = guide_replay_buffer(self.replay_buffer, self.guidance)
+            self.replay_buffer = guide_replay_buffer(self.replay_buffer, self.guidance, self._logged)
+        if self.prior is None and self.prior_name is not None:
+            warnings.warn(
+                f"the model has learnt from the logged data {self.prior_name}, which its file does not hold, and goes "
+                "on without: load it with prior=hurl.PriorData(…)",
+                stacklevel=3,
+            )
         return super()._setup_learn(*args, **kwargs)
 
     def _store_transition(self, replay_buffer: Any, *args: Any, **kwargs: Any) -> None:
@@ -297,6 +334,11 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
     """Guidance for algorithms with a rollout buffer: each rollout is one of the reshaped MDP, at one λ."""
 
     def _setup_model(self) -> None:
+        if self.prior is not None:
+            raise TypeError(
+                f"{type(self).unguided.__name__} learns from its own rollouts alone and can't take prior data: give it "
+                "to an off-policy algorithm (SAC, TD3, DQN, …), or clone it with hurl.sb3.warm_start"
+            )
         self._start_guidance()
         super()._setup_model()
         self.share_networks()
@@ -335,12 +377,13 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
 
 
 def guided(algorithm: type[BaseAlgorithm]) -> type[Any]:
-    """Return the algorithm with heuristic guidance: the same class with one more keyword, `guidance`.
+    """Return the algorithm with heuristic guidance: the same class with two more keywords, `guidance` and `prior`.
 
     `learn`, `predict`, `save`, `load`, `set_env` and the rest behave as those of the algorithm; λ advances with the
     environment steps. With λ = 1 it is the algorithm itself, bit for bit.
 
         model = hurl.guided(SAC)("MlpPolicy", env, guidance=guidance)
+        model = hurl.guided(SAC)("MlpPolicy", env, guidance=guidance, prior=hurl.PriorData("hopper/behaviour-v0"))
 
     :param algorithm: an off-policy or on-policy algorithm of Stable-Baselines3, sb3-contrib or SBX
     """
@@ -378,12 +421,15 @@ def _check_guidance(guidance: Any) -> Guidance:
 
 
 def _with_guidance(algorithm: type[BaseAlgorithm]) -> inspect.Signature:
-    """Return the algorithm's signature with `guidance` as one more keyword."""
+    """Return the algorithm's signature with `guidance` and `prior` as further keywords."""
     signature = inspect.signature(algorithm)
-    keyword = inspect.Parameter("guidance", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Guidance | None)
+    keywords = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
+        for name, kind in (("guidance", Guidance), ("prior", PriorData))
+    ]
     parameters = [*signature.parameters.values()]
     position = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_KEYWORD), len(parameters))
-    return signature.replace(parameters=[*parameters[:position], keyword, *parameters[position:]])
+    return signature.replace(parameters=[*parameters[:position], *keywords, *parameters[position:]])
 
 
 def _default_gamma(algorithm: type[BaseAlgorithm]) -> float | None:

@@ -15,6 +15,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from hurl.guidance import Guidance, Observations
+from hurl.sb3.prior import LoggedTransitions, logged_rows, mixed
 
 # Transitions whose h is computed in one call when a stored buffer is guided anew.
 TRANSITIONS_PER_CALL = 4096
@@ -66,6 +67,7 @@ class GuidedReplayBuffer(ReplayBuffer):
     unguided: ClassVar[type[ReplayBuffer]]
     guidance: Guidance
     rewards: ReshapedRewards  # type: ignore[assignment]
+    logged: LoggedTransitions | None = None
     _is_arriving = False
 
     @contextmanager
@@ -93,17 +95,33 @@ class GuidedReplayBuffer(ReplayBuffer):
         super().add(obs, next_obs, action, reward, done, infos)
         self.rewards.terms[position] = terms
 
-    def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """Sample transitions of the reshaped MDP at the present λ: rewards r̃ and discounts γ̃."""
+    def sample(self, batch_size: int, env: Any = None) -> Any:
+        """Sample transitions of the reshaped MDP at the present λ: rewards r̃ and discounts γ̃; some of them logged."""
+        if self.logged is None:
+            return self._sample_own(batch_size, env)
+        is_logged = logged_rows(batch_size, self.logged.prior.share)
+        count = int(is_logged.sum())
+        own = self._sample_own(batch_size - count, env)
+        return mixed(own, self.logged.sample(count, self, env), is_logged)
+
+    def _sample_own(self, batch_size: int, env: Any) -> Any:
         discount = self.guidance.discount
         self.gamma = discount  # n-step buffers sum the rewards with it, and return its powers as discounts
-        samples = super().sample(*args, **kwargs)
+        samples = super().sample(batch_size, env=env)
         if samples.discounts is None:
             samples = samples._replace(discounts=torch.full_like(samples.rewards, discount))
         return samples
 
+    def take_logged(self, logged: LoggedTransitions | None) -> None:
+        """Let batches take a share of logged transitions, or of none."""
+        self.logged = logged
+        if logged is not None:
+            logged.prepare(self.guidance, limits_end=not self.handle_timeout_termination)
+
     def compute_terms(self) -> None:
-        """Compute h for every stored transition."""
+        """Compute h for every stored transition, and for logged ones."""
+        if self.logged is not None:
+            self.take_logged(self.logged)
         terminated = self.dones * (1 - self.timeouts)
         rows_per_call = max(1, TRANSITIONS_PER_CALL // self.n_envs)
         for start in range(0, self.size(), rows_per_call):
@@ -132,6 +150,7 @@ class GuidedReplayBuffer(ReplayBuffer):
     def __reduce__(self) -> tuple[Any, ...]:
         state = dict(super().__getstate__())  # type: ignore[call-overload]
         del state["guidance"]
+        state.pop("logged", None)
         state |= {"rewards": self.rewards.raw, "gamma": self.guidance.gamma}
         return object.__new__, (self.unguided,), state
 
@@ -157,8 +176,13 @@ class GuidedHerReplayBuffer(GuidedReplayBuffer, HerReplayBuffer):
         return {key: self.to_torch(value) for key, value in normalized.items()}
 
 
-def guide_replay_buffer(buffer: ReplayBuffer, guidance: Guidance) -> GuidedReplayBuffer:
-    """Turn a replay buffer into a guided one, in place, h computed for the transitions that it holds already."""
+def guide_replay_buffer(
+    buffer: ReplayBuffer, guidance: Guidance, logged: LoggedTransitions | None = None
+) -> GuidedReplayBuffer:
+    """Turn a replay buffer into a guided one, in place, h computed for the transitions that it holds already.
+
+    :param logged: of which its batches take a share
+    """
     raw = buffer.rewards
     if isinstance(buffer, GuidedReplayBuffer):
         raw = buffer.rewards.raw
@@ -167,6 +191,7 @@ def guide_replay_buffer(buffer: ReplayBuffer, guidance: Guidance) -> GuidedRepla
     assert isinstance(buffer, GuidedReplayBuffer)
     buffer.guidance = guidance
     buffer.rewards = ReshapedRewards(raw, guidance)
+    buffer.logged = logged
     buffer.compute_terms()
     return buffer
 

@@ -8,16 +8,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.preprocessing import is_image_space
 
 from hurl.data import Episodes, load_episodes
 from hurl.sb3.internals import has_actor, has_memory, is_jax
+from hurl.sb3.spaces import check_spaces
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -88,7 +87,7 @@ def warm_start(
     learning_rate = float(model.lr_schedule(1.0)) if learning_rate is None else learning_rate
     _check_arguments(epochs, learning_rate, batch_size)
     episodes = load_episodes(dataset, root)
-    _check_spaces(model, episodes)
+    check_spaces(model, episodes)
 
     started = perf_counter()
     actor = (_JaxActor if is_jax(model) else _TorchActor)(model, learning_rate)
@@ -297,29 +296,3 @@ def _check_arguments(epochs: int, learning_rate: float, batch_size: int) -> None
             raise WarmStartError(f"{name} must be at least 1, got {value!r}")
     if not learning_rate > 0.0:
         raise WarmStartError(f"learning_rate must be positive, got {learning_rate!r}")
-
-
-def _check_spaces(model: BaseAlgorithm, episodes: Episodes) -> None:
-    for name, wanted, found in (
-        ("observations", model.observation_space, episodes.observation_space),
-        ("actions", model.action_space, episodes.action_space),
-    ):
-        if not _fits(found, wanted, bounds=name == "actions"):
-            raise WarmStartError(
-                f"dataset {episodes.name} has {name} of {found}, but the model's are of {wanted}: take data of the "
-                "model's environment"
-            )
-
-
-def _fits(found: gym.Space[Any], wanted: gym.Space[Any], *, bounds: bool) -> bool:
-    """Whether values of one space can stand for those of another, whatever the precision of their numbers."""
-    if isinstance(found, Box) and isinstance(wanted, Box):
-        shapes = [wanted.shape]
-        if is_image_space(wanted):  # Stable-Baselines3 puts the channels of images first, and transposes what comes
-            shapes.append((*wanted.shape[1:], wanted.shape[0]))
-        if found.shape not in shapes or np.dtype(found.dtype).kind != np.dtype(wanted.dtype).kind:
-            return False
-        return not bounds or (np.allclose(found.low, wanted.low) and np.allclose(found.high, wanted.high))
-    if isinstance(found, Discrete) and isinstance(wanted, Discrete):
-        return bool(found.n == wanted.n and found.start == wanted.start)
-    return bool(found == wanted)

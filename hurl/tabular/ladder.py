@@ -211,12 +211,13 @@ class LadderLearner(Learner):
 
     def step(self, lambda_: float | Floats) -> tuple[Floats, Integers]:
         """Take a step in every run; where an episode ends, the bandit is told its return and chooses the next rung."""
+        lengths = self.ages + 1
         discounts = self.mdp.gamma**self.ages
         paid, ended = super().step(lambda_)
         self.totals += discounts * paid
         for run in ended:
             bandit, rung = self.bandits[run], self.acting[run]
-            bandit.add(rung, float(self.totals[run]))
+            bandit.add(rung, float(self.totals[run]), int(lengths[run]))
             self.episodes[run, rung] += 1
             if self.episodes[run].sum() % self.episodes_per_block == 0:
                 bandit.close_block()

@@ -16,7 +16,6 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
 from hurl.experiments.trainers.base import EVALUATION, derive_seed
 from hurl.experiments.trainers.sb3 import SB3Trainer
-from hurl.sb3 import WarmStartError
 from tests.experiments.conftest import SAC, repeating
 from tests.experiments.swinging import DATASET, write_pushing
 from tests.experiments.test_cli import hurl
@@ -181,7 +180,7 @@ def test_a_missing_dataset_is_named(warm, tmp_path):
 
 def test_data_of_another_environment_is_refused_before_anything_is_trained(warm, tmp_path):
     values = warm | {"environment": {"id": "MountainCarContinuous-v0", "n_envs": 2}}
-    with pytest.raises(WarmStartError, match=r"pushing-v0 has observations of Box.*\(3,\).*model's are of Box.*\(2,\)"):
+    with pytest.raises(DatasetError, match=r"pushing-v0 has observations of Box.*\(3,\).*model's are of Box.*\(2,\)"):
         train(configure(values | {"guidance": None}), tmp_path / "run")
     assert not checkpoint_paths(RunFolder(tmp_path / "run"))
 

@@ -284,7 +284,7 @@ def test_bad_arguments_are_named(arguments, message):
 )
 def test_data_of_another_environment_is_refused(spaces_of_data, message):
     data = dataclasses.replace(episodes_of(expert, Point()), **spaces_of_data)
-    with pytest.raises(WarmStartError, match=message):
+    with pytest.raises(DatasetError, match=message):
         warm_start(make("sb3.SAC"), data)
 
 

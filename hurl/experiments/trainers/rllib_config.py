@@ -109,6 +109,7 @@ def _check_keys(config: RunConfig) -> None:
     name = config.algorithm.name
     for key, value in (
         ("warm_start", config.warm_start),
+        ("prior", config.prior),
         ("updates_per_iteration", config.updates_per_iteration),
         ("algorithm.action_noise", config.algorithm.action_noise),
     ):

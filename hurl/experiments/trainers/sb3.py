@@ -29,7 +29,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.data import load_episodes
+from hurl.data import Episodes, load_episodes
 from hurl.experiments.checkpoint import (
     checkpoint_paths,
     read_replay,
@@ -54,6 +54,7 @@ from hurl.experiments.trainers.base import (
 )
 from hurl.guidance import Guidance
 from hurl.names import nearest
+from hurl.prior import PriorData
 from hurl.sb3 import guided, internals, warm_start
 from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.replay import GuidedReplayBuffer
@@ -78,11 +79,27 @@ class SB3Trainer:
     def __init__(self, config: RunConfig, folder: RunFolder) -> None:
         torch.set_num_threads(config.threads)
         self.config, self.folder = config, folder
+        self._datasets: dict[tuple[str, Path | None], Episodes] = {}
         self.env = build_environment(config, config.environment.n_envs, derive_seed(config, TRAINING, 0))
         guidance = build_guidance(config, self.env, folder)
-        self.model = _build_model(config, self.env, guidance)
+        self.model = _build_model(config, self.env, guidance, self._read_prior())
         self.model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
         self.callback: Any = None
+
+    def _read_prior(self) -> PriorData | None:
+        """Read the data that batches take a share of, which must be the one that the run began with."""
+        prior = self.config.prior
+        if prior is None or self.config.iterations == 0:
+            return None
+        assert prior.dataset is not None  # `train` refuses a run whose data is still to be made
+        return PriorData(self._read_data(prior.dataset, prior.root), prior.share, prior.blend)
+
+    def _read_data(self, dataset: str, root: Path | None) -> Episodes:
+        """Read a dataset, once where a warm start and prior data are the same."""
+        if (dataset, root) not in self._datasets:
+            self._datasets[dataset, root] = load_episodes(dataset, root)
+            self.folder.pin_input(f"dataset {dataset}", self._datasets[dataset, root].digest)
+        return self._datasets[dataset, root]
 
     @property
     def policy(self) -> PolicyPredictor:
@@ -105,11 +122,9 @@ class SB3Trainer:
             self.model.logger.dump(epoch)
             report(epoch, loss)
 
-        episodes = load_episodes(settings.dataset, settings.root)
-        self.folder.pin_input(f"dataset {settings.dataset}", episodes.digest)
         return warm_start(
             self.model,
-            episodes,
+            self._read_data(settings.dataset, settings.root),
             epochs=settings.epochs,
             learning_rate=settings.learning_rate,
             batch_size=settings.batch_size,
@@ -236,7 +251,7 @@ def build_policy(config: RunConfig, env: VecEnv) -> SB3Policy:
         algorithm = algorithm.model_copy(update={"parameters": parameters})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of batch sizes, which don't matter where nothing is trained
-        return SB3Policy(_build_model(config.model_copy(update={"algorithm": algorithm}), env, None))
+        return SB3Policy(_build_model(config.model_copy(update={"algorithm": algorithm}), env))
 
 
 def load_weights(model: BaseAlgorithm, checkpoint: Path, rung: int | None = None) -> dict[str, Any]:
@@ -272,16 +287,18 @@ def known_parameters(algorithm: str) -> Collection[str]:
     return inspect.signature(find_algorithm(algorithm)).parameters.keys()
 
 
-def _build_model(config: RunConfig, env: VecEnv, guidance: Guidance | None) -> BaseAlgorithm:
+def _build_model(
+    config: RunConfig, env: VecEnv, guidance: Guidance | None = None, prior: PriorData | None = None
+) -> BaseAlgorithm:
     """Make a model with fresh weights from the run's seed."""
     algorithm = find_algorithm(config.algorithm.name)
     parameters = _parameters(config, algorithm)
     if config.algorithm.action_noise is not None:
         shape = env.action_space.shape or ()
         parameters["action_noise"] = NormalActionNoise(np.zeros(shape), np.full(shape, config.algorithm.action_noise))
-    if guidance is not None:
+    if guidance is not None or prior is not None:
         algorithm = guided(algorithm)
-        parameters["guidance"] = guidance
+        parameters |= {"guidance": guidance, "prior": prior}
     model: BaseAlgorithm = algorithm(config.algorithm.policy, env, gamma=config.gamma, seed=config.seed, **parameters)
     return model
 

@@ -1,0 +1,46 @@
+"""Logged data that an off-policy algorithm learns from beside its own experience."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from minari import MinariDataset
+
+    from hurl.data import Episodes
+
+
+@dataclass(frozen=True)
+class PriorData:
+    """A dataset of which every batch of updates takes a share, the rest being the agent's own transitions.
+
+    With `blend`, a logged transition is not reshaped by guidance but by what its own trajectory went on to pay, the
+    more so the better that trajectory is among all:
+
+        r̃ = r + (1 − λ_τ)·γ·G(s'),    γ̃ = λ_τ·γ,    λ_τ = 1 − blend·rank(τ)
+
+    with G(s') the discounted return after s' and rank(τ) ∈ (0, 1] the place of its return, 1 the best. Source: HUBL
+    (Geng, Pacchiano, Kolobov, Cheng, ICLR 2024), with its `rank` labels; its λ is our 1 − λ.
+
+    :param dataset: a Minari dataset or its id, or episodes that were read before
+    :param share: of every batch, between 0 and 1
+    :param blend: how much of the best trajectory's own return counts, from 0 to 1; none means that logged transitions
+        are reshaped as all others
+    :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
+    """
+
+    dataset: Episodes | MinariDataset | str
+    share: float = 0.5
+    blend: float | None = None
+    root: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share < 1.0:
+            raise ValueError(
+                f"the share of prior data in a batch must lie between 0 and 1, got {self.share!r}: 0.5 is half of it, "
+                "and for none leave prior out"
+            )
+        if self.blend is not None and not 0.0 < self.blend <= 1.0:
+            raise ValueError(f"blend must be above 0 and at most 1, got {self.blend!r}; for none leave it out")
