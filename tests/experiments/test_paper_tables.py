@@ -76,7 +76,11 @@ PROCGEN = {
     "PPO-HuRL λ0": 0.99,
     "PPO-HuRL α": 0.5,
 }
-OURS = ("hurl-ensemble", "hurl-ladder")  # variants that the paper has not
+# Variants that the paper has not: guided ones, and all.
+OURS = ("hurl-ensemble", "hurl-ladder")
+GUIDED = (*OURS, "hurl-prior", "hurl-ladder-prior")
+WITH_DATA = ("sac-prior", "hurl-prior", "hurl-ladder-prior", "rlpd", "rlpd-20")
+PEERS = ("rlpd", "rlpd-20", "jsrl")
 PROCGEN_GRID = {"λ0": [0.95, 0.97, 0.98, 0.985, 0.99], "α": [0.5, 0.75, 1.0, 3.0, 5.0]}
 
 
@@ -105,17 +109,21 @@ def test_the_grids_of_the_tuning(table, expected):
 @pytest.mark.parametrize("preset", ["hopper", "halfcheetah", "swimmer", "humanoid"])
 def test_variants_differ_from_the_base_in_what_the_paper_says(preset):
     names = [name.split("/")[1] for name in preset_names() if name.startswith(f"{preset}/")]
-    assert sorted(names) == sorted(["bc", "hurl-mc", "hurl-vae", "hurl-zero", "pbrs", "sac", "sac-bc", *OURS])
+    assert sorted(names) == sorted(
+        ["bc", "hurl-mc", "hurl-vae", "hurl-zero", "pbrs", "sac", "sac-bc", *{*OURS, *WITH_DATA, *PEERS}]
+    )
     configs = {name: load_config(f"{preset}/{name}") for name in names}
     plain = configs["sac"]
     assert (plain.warm_start, plain.guidance) == (None, None)
     for name, config in configs.items():
+        own = ("algorithm", "updates_per_iteration") if name in ("rlpd", "rlpd-20") else ()
         for key in ("environment", "algorithm", "gamma", "steps_per_iteration", "updates_per_iteration"):
-            assert getattr(config, key) == getattr(plain, key), (name, key)
+            assert getattr(config, key) == getattr(plain, key) or key in own, (name, key)
         assert config.evaluation_episodes == 10
         assert config.iterations == (0 if name == "bc" else plain.iterations)
-        assert (config.warm_start is None) == (name == "sac")
-        if name != "sac":
+        assert (config.warm_start is None) == (name in ("sac", "rlpd", "rlpd-20"))
+        assert (config.prior is not None) == (name in WITH_DATA)
+        if config.warm_start is not None:
             assert config.warm_start.epochs == (50 if preset == "humanoid" else 30)
             assert (config.data.iterations, config.data.transitions) == (200, 10_000)
     assert {name for name, config in configs.items() if config.guidance is not None} == {
@@ -123,11 +131,11 @@ def test_variants_differ_from_the_base_in_what_the_paper_says(preset):
         "hurl-mc",
         "hurl-vae",
         "pbrs",
-        *OURS,
+        *GUIDED,
     }
     assert configs["pbrs"].guidance.shaping == "pbrs"
     assert configs["hurl-vae"].guidance.heuristic.kind == "vae"
-    for name in ("hurl-mc", "hurl-vae", "pbrs", *OURS):
+    for name in ("hurl-mc", "hurl-vae", "pbrs", *GUIDED):
         assert configs[name].guidance.heuristic.parameters.get("epochs", 30) == (80 if preset == "humanoid" else 30)
 
 
@@ -140,6 +148,21 @@ def test_the_ensemble_guides_as_the_papers_heuristic_does_and_the_ladder_without
     assert ladder.guidance.schedule.build(ladder.iterations) == Ladder()
     for config in (ensemble, ladder):
         assert config.model_copy(update={"guidance": papers.guidance}) == papers
+
+
+@pytest.mark.parametrize("preset", ["hopper", "halfcheetah", "swimmer", "humanoid"])
+def test_prior_data_is_all_that_its_variants_add(preset):
+    for with_data, without in (
+        ("sac-prior", "sac-bc"),
+        ("hurl-prior", "hurl-ensemble"),
+        ("hurl-ladder-prior", "hurl-ladder"),
+    ):
+        config = load_config(f"{preset}/{with_data}")
+        assert config.prior.share == 0.5
+        assert config.model_copy(update={"prior": None}) == load_config(f"{preset}/{without}")
+    config, own = load_config(f"{preset}/rlpd"), load_config(f"{preset}/rlpd-20")
+    assert own.updates_per_iteration == 20 * own.steps_per_iteration
+    assert own.model_copy(update={"updates_per_iteration": config.updates_per_iteration}) == config
 
 
 def test_the_ablation_is_hopper_with_a_constant_lambda():

@@ -1,0 +1,87 @@
+"""Logged data in the batches of a run: pinned, resumed exactly, and named where it is missing."""
+
+import shutil
+
+import pytest
+
+from hurl.data import DatasetError
+from hurl.experiments.config import RunConfig, validate
+from hurl.experiments.errors import ConfigurationError, RunFolderError
+from hurl.experiments.run import train
+from tests.experiments.conftest import SAC, repeating
+from tests.experiments.swinging import DATASET, write_pushing
+from tests.experiments.test_run import InterruptionError, stop_after
+
+
+@pytest.fixture
+def logged(small, tmp_path, monkeypatch):
+    """The values of a small run with prior data, which is under `tmp_path / "data"`."""
+    place = write_pushing(tmp_path / "data", monkeypatch)
+    return small | {"iterations": 3, "prior": {"dataset": place["dataset"], "root": place["root"], "share": 0.3}}
+
+
+def changed(values, **changes):
+    return RunConfig.model_validate(values | changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": {"name": "sbx.SAC", "parameters": SAC}},
+        {"algorithm": {"name": "sb3.TD3", "parameters": SAC | {"n_steps": 3}}, "guidance": None},
+        {"guidance": {"heuristic": "tests.experiments.pendulum:upright"}},
+    ],
+    ids=["sbx", "n-step", "ladder"],
+)
+def test_an_interrupted_run_ends_as_one_left_alone(logged, tmp_path, changes):
+    config = changed(logged, **changes)
+    train(config, tmp_path / "alone")
+    for iteration in (1, 2):
+        with pytest.raises(InterruptionError):
+            train(config, tmp_path / "killed", stop_after(iteration))
+    train(config, tmp_path / "killed")
+    assert repeating(tmp_path / "killed/metrics.csv") == repeating(tmp_path / "alone/metrics.csv")
+
+
+def test_it_changes_what_is_learnt(logged, tmp_path):
+    with_data, without = train(changed(logged), tmp_path / "a"), train(changed(logged, prior=None), tmp_path / "b")
+    assert with_data[0].training_return == without[0].training_return
+    assert with_data[-1].return_mean != without[-1].return_mean
+
+
+def test_data_that_is_gone_or_another_is_named_and_nothing_is_lost(logged, tmp_path, monkeypatch):
+    config = changed(logged)
+    with pytest.raises(InterruptionError):
+        train(config, tmp_path / "run", stop_after(2))
+    before = repeating(tmp_path / "run/metrics.csv")
+    shutil.move(tmp_path / "data", tmp_path / "elsewhere")
+    with pytest.raises(DatasetError, match=f"there is no dataset '{DATASET}' in .*/data"):
+        train(config, tmp_path / "run")
+    write_pushing(tmp_path / "data", monkeypatch, seed=1)
+    with pytest.raises(RunFolderError, match=f"the dataset {DATASET} has changed since the run in .* began"):
+        train(config, tmp_path / "run")
+    assert repeating(tmp_path / "run/metrics.csv") == before
+    shutil.rmtree(tmp_path / "data")
+    shutil.move(tmp_path / "elsewhere", tmp_path / "data")
+    assert len(train(config, tmp_path / "run")) == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"share": 0}, "prior.share: input should be greater than 0, got 0"),
+        ({"share": 1.0}, "prior.share: input should be less than 1, got 1.0"),
+        ({"blend": 3}, "prior.blend: input should be less than or equal to 1, got 3"),
+        ({"shares": 0.5}, "unknown key 'prior.shares'; did you mean 'share'"),
+        ({"dataset": None}, "a warm_start or prior without a dataset"),
+    ],
+)
+def test_mistakes_are_named(logged, values, message):
+    with pytest.raises(ConfigurationError, match=message):
+        validate(logged | {"prior": logged["prior"] | values}, "values")
+
+
+def test_algorithms_that_have_no_replay_are_refused(logged, tmp_path):
+    ppo = {"algorithm": {"name": "sb3.PPO", "parameters": {"batch_size": 50}}, "updates_per_iteration": None}
+    with pytest.raises(ConfigurationError, match="PPO learns from its own rollouts alone and can't take prior data"):
+        train(changed(logged, **ppo), tmp_path / "ppo")
