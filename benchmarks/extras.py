@@ -1,8 +1,8 @@
 """What a ladder and prior data cost: the paper's Hopper iteration with a constant λ and with each, in one run by turns.
 
 As long as it is open which rung is the best, all learn from every batch; once it is decided the best does, and others
-now and then. Both are measured: the bandit is told returns that leave it open, and returns that decide it. Prior data is
-half of each batch, of half a million transitions. See `throughput.py` for the iteration.
+now and then. Both are measured: the bandit is told returns that leave it open, and returns that decide it. Prior data
+is half of each batch, of half a million transitions. See `throughput.py` for the iteration.
 
     python benchmarks/extras.py --repeats 8
 """
