@@ -379,7 +379,7 @@ class Guidance:
         if self.bandit is None:
             return 0
         if self._turn is None or self._turn_episodes >= count:
-            before, self._turn, self._turn_episodes = self._turn, self.bandit.choose(guided=0.5), 0
+            before, self._turn, self._turn_episodes = self._turn, self.bandit.choose(), 0
             if self._turn != before:  # what is going on in the environments is of no rung alone
                 self._acting = np.full(count, self._turn if before is None else NO_RUNG)
         return self._turn

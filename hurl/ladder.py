@@ -104,13 +104,12 @@ class Bandit:
     next, and all episodes of one come from about the same policy, so that they are one piece of evidence. It is decided
     when the mean of the best rung's blocks is above that of every other with a probability of 95 %, taken for normal.
 
-    Guidance pays after a while, and what pays at once is often not it: so as long as it is open most steps are
-    guided (on-policy half of them), and in the first twenty blocks λ = 1 is taken for the best only where the
-    others have made less than half of its progress. After them the rungs have equal shares as long as it is open.
+    As long as it is open all rungs act in equal shares of the steps: a rung learns little from episodes that are not
+    its own. Guidance pays after a while, and what pays at once is often not it: so in the first twenty blocks λ = 1 is
+    taken for the best only where the others have made less than half of its progress.
 
     Every rung goes on acting now and then, and what was decided is open again when the newest blocks don't bear it out,
-    or when guidance has lost a quarter of its lead: the other rungs learn little from episodes that are not theirs,
-    so that a best rung which fails finds nothing to give way to.
+    or when guidance has lost a quarter of its lead.
 
     :param ladder: its rungs, window and exploration
     """
@@ -185,28 +184,22 @@ class Bandit:
 
     # What follows from it --------------------------------------------------------------------------------------------
 
-    def choose(self, guided: float = 7 / 8) -> int:
-        """Choose the rung of an episode that begins, so that in the mean each rung has its share of the steps.
-
-        :param guided: the share below λ = 1 as long as it is open which rung is the best, at first
-        """
+    def choose(self) -> int:
+        """Choose the rung of an episode that begins, so that in the mean each rung has its share of the steps."""
         if self.count == 1:
             return 0
         lengths = np.array(self.lengths)
         lengths[np.isnan(lengths)] = np.nanmean(lengths) if np.isfinite(lengths).any() else 1.0
-        chances = np.array(self._shares(guided)) / lengths
+        chances = np.array(self._shares()) / lengths
         return int(self._generator.choice(self.count, p=chances / chances.sum()))
 
-    def _shares(self, guided: float) -> list[float]:
-        """Return the share of the steps that each rung is to act in."""
-        others = self.count - 1
-        if self.decided is not None:
-            shares = [self.ladder.exploration / others] * self.count
-            shares[self.decided] = 1 - self.ladder.exploration
-            return shares
-        if self.closed >= PATIENCE:
+    def _shares(self) -> list[float]:
+        """Return the share of the steps that each rung is to act in: the same for all as long as it is open."""
+        if self.decided is None:
             return [1 / self.count] * self.count
-        return [guided / others] * others + [1 - guided]
+        shares = [self.ladder.exploration / (self.count - 1)] * self.count
+        shares[self.decided] = 1 - self.ladder.exploration
+        return shares
 
     def learners(self) -> list[int]:
         """Return the rungs that take the next updates: all as long as it is open, then the best, others by turns."""
