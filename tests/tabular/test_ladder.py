@@ -165,19 +165,18 @@ def test_the_bandit_is_told_discounted_returns_of_the_problem_itself_in_blocks_o
 
 
 @pytest.mark.parametrize("exploration", [0.0, 0.1])
-@pytest.mark.parametrize(("means", "open_phase"), [([0.0, 2.0], 80), ([2.0, 0.0], 30)])
+@pytest.mark.parametrize(("means", "open_phase"), [([0.0, 2.0], 60), ([2.0, 0.0], 60)])
 def test_a_clear_gap_costs_some_blocks_and_from_then_on_the_share_of_exploration(
     means: list[float], open_phase: int, exploration: float
 ) -> None:
     lost = regret(Ladder(0.9, 1.0, exploration=exploration), means) / 2.0
-    assert lost[199] < open_phase  # episodes; guidance is 7/8 of them while it is open
+    assert lost[199] < open_phase  # episodes, half of them while it is open
     assert lost[-1] - lost[199] == pytest.approx(exploration * 300, abs=6)
 
 
-def test_a_gap_far_below_the_noise_stays_open_and_loses_half_of_it_after_the_first_blocks() -> None:
+def test_a_gap_far_below_the_noise_stays_open_and_loses_about_half_of_it() -> None:
     lost = regret(Ladder(0.9, 1.0), [0.0, 0.1]) / 0.1
-    assert lost[199] == pytest.approx(7 / 8 * 200, rel=0.1)
-    assert 0.3 * 300 < lost[-1] - lost[199] < 0.6 * 300
+    assert 0.4 * 500 < lost[-1] < 0.6 * 500
 
 
 def test_a_rung_that_overtakes_is_noticed_by_exploration_alone() -> None:
