@@ -161,6 +161,17 @@ class WarmStartConfig(Strict):
     batch_size: int = Field(128, ge=1)
 
 
+class JumpStartConfig(Strict):
+    """JSRL: the cloned policy begins every training episode, for fewer and fewer steps, see `hurl.sb3.JumpStart`."""
+
+    stages: int = Field(10, ge=1, description="in which the cloned policy's steps fall from its episodes' length to 0")
+    tolerance: float = Field(
+        0.05, ge=0, lt=1, description="share of the best moving average that returns may lack for the next stage"
+    )
+    window: int = Field(5, ge=1, description="evaluations in a moving average")
+    episodes: int = Field(10, ge=1, description="training episodes in an evaluation")
+
+
 class DataConfig(Strict):
     """Data that is made before the run: the checkpoints of another run, rolled out."""
 
@@ -200,6 +211,7 @@ class RunConfig(Strict):
     algorithm: AlgorithmConfig
     guidance: GuidanceConfig | None = None
     warm_start: WarmStartConfig | None = None
+    jump_start: JumpStartConfig | None = None
     data: DataConfig | None = Field(None, description="what a warm start or a heuristic to be fitted is made from")
     gamma: float = Field(ge=0, le=1)
     iterations: int = Field(ge=0, description="0 is for a warm start whose policy is evaluated alone")
@@ -226,6 +238,7 @@ class RunConfig(Strict):
                     self._check_ladder()
             except (TypeError, ValueError) as error:
                 raise ValueError(f"guidance.schedule: {error}") from None
+        self._check_jump_start()
         if self.data is None and self.needs_data:
             raise ValueError(
                 "a warm_start without a dataset and a heuristic to be fitted need `data`: say how to make it"
@@ -239,12 +252,26 @@ class RunConfig(Strict):
             )
         return self
 
+    def _check_jump_start(self) -> None:
+        if self.jump_start is None:
+            return
+        if self.warm_start is None:
+            raise ValueError("jump_start needs a policy to begin episodes with: add a warm_start, which clones one")
+        if self.guidance is not None:
+            raise ValueError("jump_start and guidance are two ways to the same end: leave one of them out")
+
     def _check_ladder(self) -> None:
         if not self.algorithm.library.has_ladder:
             raise ValueError(
                 f"{self.algorithm.name} can't have a ladder, which is what there is without a schedule: name one, such "
                 "as {kind: constant, lambda0: 0.95}"
             )
+
+    # What is made for other runs is named by a digest of configurations, and those without it keep theirs.
+    @model_serializer(mode="wrap")
+    def _leave_out_no_jump_start(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = write(self)
+        return {key: value for key, value in values.items() if key != "jump_start" or value is not None}
 
     @property
     def heuristic_to_fit(self) -> FitConfig | None:
