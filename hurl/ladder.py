@@ -179,7 +179,8 @@ class Bandit:
         if rung == self.count - 1:
             return False
         mean, error = _mean_and_error(self.blocks[rung])
-        highest, lowest = mean + NormalDist().inv_cdf(LEVEL) * error, min(self.start, self.means.min())
+        highest = mean + NormalDist().inv_cdf(LEVEL) * error
+        lowest = min(self.start, float(self.means.min()))
         return highest - lowest < KEPT * (self.peaks[rung] - lowest)
 
     # What follows from it --------------------------------------------------------------------------------------------

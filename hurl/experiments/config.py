@@ -184,6 +184,17 @@ class PriorConfig(Strict):
     )
 
 
+class JumpStartConfig(Strict):
+    """JSRL: the cloned policy begins every training episode, for fewer and fewer steps, see `hurl.sb3.JumpStart`."""
+
+    stages: int = Field(10, ge=1, description="in which the cloned policy's steps fall from its episodes' length to 0")
+    tolerance: float = Field(
+        0.05, ge=0, lt=1, description="share of the best moving average that returns may lack for the next stage"
+    )
+    window: int = Field(5, ge=1, description="evaluations in a moving average")
+    episodes: int = Field(10, ge=1, description="training episodes in an evaluation")
+
+
 class DataConfig(Strict):
     """Data that is made before the run: the checkpoints of another run, rolled out."""
 
@@ -214,12 +225,13 @@ class DataConfig(Strict):
 class RunConfig(Strict):
     """All that determines a run: the same configuration gives the same metrics."""
 
-    only_where_set = ("prior",)
+    only_where_set = ("prior", "jump_start")
     environment: EnvironmentConfig
     algorithm: AlgorithmConfig
     guidance: GuidanceConfig | None = None
     warm_start: WarmStartConfig | None = None
     prior: PriorConfig | None = None
+    jump_start: JumpStartConfig | None = None
     data: DataConfig | None = Field(
         None, description="what a warm start, prior data or a heuristic to be fitted is made from"
     )
@@ -248,6 +260,7 @@ class RunConfig(Strict):
                     self._check_ladder()
             except (TypeError, ValueError) as error:
                 raise ValueError(f"guidance.schedule: {error}") from None
+        self._check_jump_start()
         if self.data is None and self.needs_data:
             raise ValueError(
                 "a warm_start or prior without a dataset and a heuristic to be fitted need `data`: say how to make it"
@@ -260,6 +273,16 @@ class RunConfig(Strict):
                 f"environment.n_envs={self.environment.n_envs}"
             )
         return self
+
+    def _check_jump_start(self) -> None:
+        if self.jump_start is None:
+            return
+        if self.warm_start is None:
+            raise ValueError("jump_start needs a policy to begin episodes with: add a warm_start, which clones one")
+        if self.guidance is not None:
+            raise ValueError("jump_start and guidance are two ways to the same end: leave one of them out")
+        if self.prior is not None:
+            raise ValueError("jump_start can't be had with prior data in the batches: leave one of them out")
 
     def _check_ladder(self) -> None:
         if not self.algorithm.library.has_ladder:

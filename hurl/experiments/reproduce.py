@@ -287,7 +287,7 @@ def _dotted(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the changes that hold for the run of a run's data too, with dotted keys."""
     dotted: dict[str, Any] = {}
     for key, value in changes.items():
-        if prefix or key not in ("data", "guidance", "prior", "warm_start"):
+        if prefix or key not in ("data", "guidance", "prior", "warm_start", "jump_start"):
             dotted |= _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return dotted
 
@@ -295,7 +295,7 @@ def _dotted(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def _trial_config(first: Panel, scale: Scale, settings: Sequence[str]) -> RunConfig:
     """Return a short run of the base algorithm, in the preset's first game: all cost the same, and it ends soon."""
     config = scale.apply(first.config(first.variants[-1], 0), None, settings)
-    plain = {"guidance": None, "warm_start": None, "prior": None, "data": None}
+    plain = {"guidance": None, "warm_start": None, "prior": None, "jump_start": None, "data": None}
     return config.model_copy(update=plain | {"iterations": TRIAL_ITERATIONS, "checkpoint_every": TRIAL_ITERATIONS})
 
 

@@ -1,6 +1,9 @@
-"""Guidance for Stable-Baselines3, sb3-contrib and SBX: `guided(Algorithm)`; and behaviour cloning into their models."""
+"""Guidance for Stable-Baselines3, sb3-contrib and SBX: `guided(Algorithm)`; behaviour cloning into their models, and
+`jump_started(Algorithm)`, whose episodes a cloned policy begins.
+"""
 
 from hurl.sb3.algorithms import guided
+from hurl.sb3.jump_start import JumpStart, jump_started
 from hurl.sb3.warm_start import CloningResult, WarmStartError, warm_start
 
-__all__ = ["CloningResult", "WarmStartError", "guided", "warm_start"]
+__all__ = ["CloningResult", "JumpStart", "WarmStartError", "guided", "jump_started", "warm_start"]

@@ -16,7 +16,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -105,6 +105,49 @@ def copy_networks(model: BaseAlgorithm) -> dict[str, Any]:
     return networks | {name: vars(model)[name] for name in COUNTERS if name in vars(model)}
 
 
+def copy_policy(model: BaseAlgorithm) -> BasePolicy:
+    """Return a copy of a model's policy that stays as it is while the model learns."""
+    if is_jax(model):  # whose states are immutable
+        return copy(model.policy)
+    try:
+        return deepcopy(model.policy, _drawn(model))
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"{type(model.policy).__name__} can't be copied ({error}), and so is no guide") from error
+
+
+def read_actor(policy: Any) -> dict[str, Any]:
+    """Return the weights that a policy's deterministic actions depend on, as nested containers of arrays."""
+    name = _acting_state(policy)
+    if name is None:
+        return dict(map_tensors(dict(getattr(policy, "actor", policy).state_dict()), _to_array))
+    import jax
+
+    fields = _acting_fields(getattr(policy, name))
+    return {field: [np.asarray(leaf) for leaf in jax.tree.leaves(tree)] for field, tree in fields.items()}
+
+
+def write_actor(policy: Any, weights: Mapping[str, Any]) -> None:
+    """Put what `read_actor` returned into a policy of the same architecture."""
+    name = _acting_state(policy)
+    if name is None:
+        tensors = map_tensors(dict(weights), lambda array: torch.as_tensor(array, device=policy.device))
+        getattr(policy, "actor", policy).load_state_dict(tensors)
+        return
+    state = getattr(policy, name)
+    fields = {field: _like(tree, weights[field], name) for field, tree in _acting_fields(state).items()}
+    setattr(policy, name, state.replace(**fields))
+
+
+def _acting_state(policy: Any) -> str | None:
+    """Return which training state an SBX policy acts with; a policy of torch has none."""
+    return next((name for name in ("actor_state", "qf_state") if hasattr(policy, name)), None)
+
+
+def _acting_fields(state: Any) -> dict[str, Any]:
+    """Return weights, and statistics of batch normalisation, of a training state."""
+    return {name: getattr(state, name) for name in ("params", "batch_stats") if hasattr(state, name)}
+
+
 def _drawn(model: BaseAlgorithm) -> dict[int, Any]:
     """Return what `deepcopy` is to put for what policies keep of the actions drawn last, which is no parameter."""
     distributions = [module.action_dist for module in model.policy.modules() if hasattr(module, "action_dist")]
@@ -180,9 +223,10 @@ def begin_episodes(model: BaseAlgorithm, env: VecEnv, seed: int) -> None:
     env.seed(seed)
     model._last_obs = env.reset()  # type: ignore[assignment]
     model._last_episode_starts = np.ones((env.num_envs,), dtype=bool)
-    guidance = getattr(model, "guidance", None)
-    if guidance is not None:
-        guidance.abandon_episodes()
+    for name in ("guidance", "curriculum"):  # what follows episodes, where a model has it
+        follower = getattr(model, name, None)
+        if follower is not None:
+            follower.abandon_episodes()
 
 
 def begin_learning(model: BaseAlgorithm, steps: int) -> BaseCallback:

@@ -108,6 +108,7 @@ def _check_keys(config: RunConfig) -> None:
     """Refuse what only runs of Stable-Baselines3 and SBX know."""
     name = config.algorithm.name
     for key, value in (
+        ("jump_start", config.jump_start),
         ("warm_start", config.warm_start),
         ("prior", config.prior),
         ("updates_per_iteration", config.updates_per_iteration),

@@ -55,12 +55,15 @@ from hurl.experiments.trainers.base import (
 from hurl.guidance import Guidance
 from hurl.names import nearest
 from hurl.prior import PriorData
-from hurl.sb3 import guided, internals, warm_start
+from hurl.sb3 import JumpStart, guided, internals, jump_started, warm_start
 from hurl.sb3.algorithms import GuidedAlgorithm
+from hurl.sb3.jump_start import JumpStarted
 from hurl.sb3.replay import GuidedReplayBuffer
 
 # Where a checkpoint's weights hold those of a ladder's rungs but the last, whose place is that of a model without one.
 RUNGS = "rungs"
+# Where they hold those of the policy that begins the episodes of a jump start.
+GUIDE = "guide"
 NOT_RESUMABLE = ("replay_buffer_class", "rollout_buffer_class", "optimize_memory_usage", "use_sde", "target_kl")
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 
@@ -122,7 +125,7 @@ class SB3Trainer:
             self.model.logger.dump(epoch)
             report(epoch, loss)
 
-        return warm_start(
+        result = warm_start(
             self.model,
             self._read_data(settings.dataset, settings.root),
             epochs=settings.epochs,
@@ -130,7 +133,10 @@ class SB3Trainer:
             batch_size=settings.batch_size,
             seed=derive_seed(self.config, CLONING, 0),
             report=log,
-        ).seconds
+        )
+        if isinstance(self.model, JumpStarted):
+            self.model.take_guide()
+        return result.seconds
 
     def iterate(self) -> dict[str, float]:
         """Collect rollouts and train after each, until the iteration's steps are taken."""
@@ -169,16 +175,19 @@ class SB3Trainer:
         """Write a checkpoint, and begin new episodes."""
         _cut_episodes(self.model)
         rungs = list(self.model.read_rungs().values()) if isinstance(self.model, GuidedAlgorithm) else []
+        jump_start = (self.model.read_jump_start() if isinstance(self.model, JumpStarted) else None) or {}
         state = {
             "counters": _counters(self.model),
             "rungs": [rung["counters"] for rung in rungs],
             "best_rung": None if self.guidance is None else self.guidance.best_rung,
             "guidance": None if self.guidance is None else self.guidance.state(),
+            "curriculum": jump_start.get("curriculum"),
             "episodes": list(self.model.ep_info_buffer or []),
             "random": _random_states(self.model),
             "replay": _save_replay(self.folder, self.model, iteration),
         }
         weights = internals.read_state(self.model) | {RUNGS: [rung["networks"] for rung in rungs]}
+        weights |= {GUIDE: jump_start["guide"]} if jump_start else {}
         write_checkpoint(self.folder, iteration, state, weights)
         if 0 < iteration < self.config.iterations:
             self._begin_episodes(iteration)
@@ -190,6 +199,9 @@ class SB3Trainer:
         if isinstance(model, GuidedAlgorithm) and self.guidance is not None:
             rungs = zip(self.guidance.rungs, stored.get(RUNGS, ()), state.get("rungs", ()), strict=False)
             model.write_rungs({rung: {"networks": networks, "counters": own} for rung, networks, own in rungs})
+        if isinstance(model, JumpStarted):
+            jump_start = {"guide": stored[GUIDE], "curriculum": state["curriculum"]}
+            restore(checkpoint, lambda: model.write_jump_start(jump_start))
         if state["replay"] is not None:
             _load_replay(self.folder, model, state["replay"])
         if self.guidance is not None:
@@ -249,9 +261,10 @@ def build_policy(config: RunConfig, env: VecEnv) -> SB3Policy:
     if issubclass(find_algorithm(algorithm.name), OffPolicyAlgorithm):
         parameters = algorithm.parameters | {"buffer_size": env.num_envs}
         algorithm = algorithm.model_copy(update={"parameters": parameters})
+    config = config.model_copy(update={"algorithm": algorithm, "jump_start": None})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of batch sizes, which don't matter where nothing is trained
-        return SB3Policy(_build_model(config.model_copy(update={"algorithm": algorithm}), env))
+        return SB3Policy(_build_model(config, env))
 
 
 def load_weights(model: BaseAlgorithm, checkpoint: Path, rung: int | None = None) -> dict[str, Any]:
@@ -299,6 +312,9 @@ def _build_model(
     if guidance is not None or prior is not None:
         algorithm = guided(algorithm)
         parameters |= {"guidance": guidance, "prior": prior}
+    if config.jump_start is not None:
+        algorithm = jump_started(algorithm)
+        parameters["jump_start"] = JumpStart(**config.jump_start.model_dump())
     model: BaseAlgorithm = algorithm(config.algorithm.policy, env, gamma=config.gamma, seed=config.seed, **parameters)
     return model
 

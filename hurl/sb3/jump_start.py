@@ -1,0 +1,258 @@
+"""`jump_started(Algorithm)`: Jump-Start Reinforcement Learning (Uchendu et al., 2022) around an off-policy algorithm.
+
+A guide, here a policy cloned from data, acts in the first h steps of every training episode, and the learner in the
+rest; h falls to 0 as the returns of both together allow.
+"""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Self
+
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.policies import BasePolicy
+
+from hurl.sb3 import internals
+from hurl.sb3.algorithms import GuidedAlgorithm
+
+
+@dataclass(frozen=True)
+class JumpStart:
+    """How the guide's share of an episode falls; the defaults are the paper's for D4RL (its appendix A.4).
+
+    The paper rolls the two policies out apart from training, every 10,000 steps. Here training episodes are judged, by
+    as many as make up such an interval where they are 1,000 steps long, so that no step goes uncounted.
+
+    :param stages: n; the guide's steps are H·(n−1)/n, H·(n−2)/n, …, 0, H the mean length of its own episodes
+    :param tolerance: how far below the best moving average so far, as a share of it, the present one may be for the
+        next stage to begin (of 0, 5 and 15 % the paper has found 5 % the best)
+    :param window: evaluations in a moving average
+    :param episodes: training episodes in an evaluation
+    """
+
+    stages: int = 10
+    tolerance: float = 0.05
+    window: int = 5
+    episodes: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("stages", "window", "episodes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        if not 0 <= self.tolerance < 1:
+            raise ValueError(f"tolerance is a share of the best return, in [0, 1), got {self.tolerance!r}")
+
+
+class Curriculum:
+    """For how many steps of an episode the guide acts, by what training episodes pay.
+
+    In stage 0 the guide acts alone, for one evaluation, which tells how long its episodes are. From then on there is a
+    moving average of the newest evaluations, and a stage ends with one that is close enough to the best before it.
+
+    :param settings: the stages, and what is close enough
+    """
+
+    def __init__(self, settings: JumpStart) -> None:
+        self.settings = settings
+        self._stage = 0
+        self._guide_length = 0.0
+        self._best: float | None = None
+        self._evaluations: list[float] = []
+        self._returns: list[float] = []  # of the episodes since the newest evaluation
+        self._steps = 0  # of all environments
+        self.abandon_episodes()
+
+    def abandon_episodes(self) -> None:
+        """Forget the episodes that are under way: the environments begin new ones."""
+        self._elapsed: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._paid: NDArray[np.float64] = np.zeros(0)
+
+    @property
+    def stage(self) -> int:
+        """How many stages have begun."""
+        return self._stage
+
+    @property
+    def horizon(self) -> float:
+        """The steps at the beginning of an episode in which the guide acts, h."""
+        stages = self.settings.stages
+        return self._guide_length * (stages - self._stage) / stages if self._stage else np.inf
+
+    def guided(self, environments: int) -> NDArray[np.bool_]:
+        """Return in which environments the guide acts now, shape (environments,)."""
+        if len(self._elapsed) != environments:
+            self._elapsed, self._paid = np.zeros(environments, np.int64), np.zeros(environments)
+        return self._elapsed < self.horizon
+
+    def observe(self, rewards: NDArray[Any], dones: NDArray[Any]) -> None:
+        """Take in a step of all environments: what it paid, and which episodes it ended; shape (environments,) each."""
+        ended = dones.astype(bool)
+        self._steps += len(ended)
+        self._elapsed += 1
+        self._paid += rewards
+        self._returns = [*self._returns, *self._paid[ended].tolist()]
+        self._elapsed[ended], self._paid[ended] = 0, 0.0
+        if len(self._returns) >= self.settings.episodes:
+            self._evaluate()
+            self._returns = []
+
+    def _evaluate(self) -> None:
+        if self._stage == 0:
+            # Steps of episodes under way count too: those that end first are the short ones.
+            self._guide_length, self._stage = self._steps / len(self._returns), 1
+            return
+        self._evaluations = [*self._evaluations, float(np.mean(self._returns))][-self.settings.window :]
+        if self._stage < self.settings.stages and len(self._evaluations) == self.settings.window:
+            self._compare(float(np.mean(self._evaluations)))
+
+    def _compare(self, average: float) -> None:
+        if self._best is None:
+            self._best = average
+            return
+        if average >= self._best - self.settings.tolerance * abs(self._best):
+            self._stage += 1
+        self._best = max(self._best, average)
+
+    _STATE = ("_stage", "_guide_length", "_best", "_evaluations", "_returns", "_steps")
+
+    def state(self) -> dict[str, Any]:
+        """Return how far it is, without the episodes that are under way."""
+        return {name.removeprefix("_"): getattr(self, name) for name in self._STATE}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned; the environments begin new episodes."""
+        for name in self._STATE:
+            setattr(self, name, state[name.removeprefix("_")])
+        self.abandon_episodes()
+
+
+class JumpStarted(OffPolicyAlgorithm):
+    """What a jump start adds to an algorithm with a replay buffer: who acts in training, and nothing else."""
+
+    guide: BasePolicy | None = None
+    curriculum: Curriculum | None = None
+    jump_start_state: dict[str, Any] | None = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if issubclass(cls, GuidedAlgorithm):
+            raise TypeError("guidance and a jump start can't be had together: take guided() or jump_started()")
+
+    def __init__(self, *args: Any, jump_start: JumpStart | None = None, **kwargs: Any) -> None:
+        self.jump_start = JumpStart() if jump_start is None else jump_start
+        super().__init__(*args, **kwargs)
+
+    def _setup_model(self) -> None:
+        if not isinstance(self.jump_start, JumpStart):
+            raise TypeError(f"jump_start must be a hurl.sb3.JumpStart, got {self.jump_start!r}")
+        super()._setup_model()
+
+    def take_guide(self) -> None:
+        """Let the policy as it stands be the guide, and the curriculum begin; so do new episodes.
+
+        It is for after `warm_start` and before `learn`. Until then the algorithm learns without a guide.
+        """
+        self.guide, self.curriculum = internals.copy_policy(self), Curriculum(self.jump_start)
+        self._last_obs = None
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
+        before = self._last_obs
+        prepared = super()._setup_learn(*args, **kwargs)
+        if self.curriculum is not None and self._last_obs is not before:  # the environments were reset
+            self.curriculum.abandon_episodes()
+        return prepared
+
+    def _sample_action(self, learning_starts: int, action_noise: Any = None, n_envs: int = 1) -> Any:
+        action, stored = super()._sample_action(learning_starts, action_noise, n_envs)
+        if self.guide is None or self.curriculum is None:
+            return action, stored
+        guided = self.curriculum.guided(n_envs)
+        if not guided.any():
+            return action, stored
+        assert self._last_obs is not None
+        chosen, _ = self.guide.predict(self._last_obs, deterministic=True)
+        scaled = self.policy.scale_action(chosen) if isinstance(self.action_space, Box) else chosen
+        guided = guided.reshape(-1, *(1,) * (chosen.ndim - 1))
+        return np.where(guided, chosen, action), np.where(guided, scaled, stored)
+
+    def _store_transition(
+        self, replay_buffer: Any, buffer_action: Any, new_obs: Any, reward: Any, dones: Any, infos: Any
+    ) -> None:
+        if self.curriculum is not None:
+            normalization = self._vec_normalize_env
+            self.curriculum.observe(reward if normalization is None else normalization.get_original_reward(), dones)
+        super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
+
+    def dump_logs(self, *args: Any, **kwargs: Any) -> None:
+        """Write log data: the algorithm's, and how far the curriculum is."""
+        if self.curriculum is not None:
+            self.logger.record("jump_start/stage", self.curriculum.stage)
+            if np.isfinite(self.curriculum.horizon):
+                self.logger.record("jump_start/horizon", self.curriculum.horizon)
+        super().dump_logs(*args, **kwargs)
+
+    # Saving ----------------------------------------------------------------------------------------------------------
+
+    def read_jump_start(self) -> dict[str, Any] | None:
+        """Return the guide's weights and how far the curriculum is, None where there is no guide."""
+        if self.guide is None or self.curriculum is None:
+            return None
+        return {"guide": internals.read_actor(self.guide), "curriculum": self.curriculum.state()}
+
+    def write_jump_start(self, state: Mapping[str, Any]) -> None:
+        """Put in what `read_jump_start` returned."""
+        self.take_guide()
+        assert self.curriculum is not None
+        internals.write_actor(self.guide, state["guide"])
+        self.curriculum.restore(state["curriculum"])
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Save the model, and with it the guide and how far the curriculum is."""
+        self.jump_start_state = self.read_jump_start()
+        super().save(*args, **kwargs)
+        self.jump_start_state = None
+
+    @classmethod
+    def load(cls, *args: Any, **kwargs: Any) -> Self:
+        """Load a model, with its guide where it has one; new episodes begin."""
+        model = super().load(*args, **kwargs)
+        if model.jump_start_state is not None:
+            model.write_jump_start(model.jump_start_state)
+            model.jump_start_state = None
+        return model
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "guide", "curriculum"]
+
+
+def jump_started(algorithm: type[Any]) -> type[Any]:
+    """Return the algorithm with a jump start: the same class with one more keyword, `jump_start`, and `take_guide`.
+
+    The learner begins with the guide's own weights, the paper's warm start; transitions of both go into the replay
+    buffer, and `predict` is the learner's alone. Without a guide it is the algorithm itself, bit for bit.
+
+        model = hurl.sb3.jump_started(SAC)("MlpPolicy", env, jump_start=hurl.sb3.JumpStart(stages=10))
+        hurl.sb3.warm_start(model, "hopper/behaviour-v0")
+        model.take_guide()
+        model.learn(800_000)
+
+    :param algorithm: an off-policy algorithm of Stable-Baselines3, sb3-contrib or SBX
+    """
+    if not (isinstance(algorithm, type) and issubclass(algorithm, OffPolicyAlgorithm)):
+        raise TypeError(
+            f"{getattr(algorithm, '__name__', repr(algorithm))} can't be jump-started, since what a guide does can be "
+            "learnt from off-policy only: take SAC, TQC, CrossQ, TD3 or another algorithm with a replay buffer"
+        )
+    return algorithm if issubclass(algorithm, JumpStarted) else _subclass(algorithm)
+
+
+@cache
+def _subclass(algorithm: type[OffPolicyAlgorithm]) -> type[Any]:
+    attributes = {"__doc__": f"{algorithm.__name__} with a jump start.", "__module__": __name__}
+    return ABCMeta(f"JumpStarted{algorithm.__name__}", (JumpStarted, algorithm), attributes)
