@@ -139,12 +139,9 @@ class JumpStarted(OffPolicyAlgorithm):
     curriculum: Curriculum | None = None
     jump_start_state: dict[str, Any] | None = None
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if issubclass(cls, GuidedAlgorithm):
-            raise TypeError("guidance and a jump start can't be had together: take guided() or jump_started()")
-
     def __init__(self, *args: Any, jump_start: JumpStart | None = None, **kwargs: Any) -> None:
+        if isinstance(self, GuidedAlgorithm):
+            raise TypeError("guidance and a jump start can't be had together: take guided() or jump_started()")
         self.jump_start = JumpStart() if jump_start is None else jump_start
         super().__init__(*args, **kwargs)
 
