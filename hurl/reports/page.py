@@ -247,6 +247,7 @@ def _scores(report: Report) -> str:
         f"Baseline: {html.escape(baselines)}.</p>"
         f'<div class="charts small">{figures}</div>{_table(scores_table(report.scores))}{remarks}'
         '<p class="files">Files beside this page: <a href="scores.svg">scores (SVG)</a> <a href="scores.png">PNG</a> '
+        '<a href="profiles.svg">performance profiles (SVG)</a> <a href="profiles.png">PNG</a> '
         '<a href="scores.csv">scores (CSV)</a></p></section>'
     )
 

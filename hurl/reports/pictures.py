@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from hurl.experiments.metrics import CHARTS, Chart
 from hurl.files import write_whole
 from hurl.reports.gauntlet import GUIDED, CellScores
 from hurl.reports.report import Report, Section
-from hurl.reports.statistics import CONFIDENCE, SCORE_TITLES, Estimate
+from hurl.reports.statistics import CONFIDENCE, PROFILE_SCORES, SCORE_TITLES, Estimate
 
 # Okabe and Ito's colours, which people with any colour vision tell apart, without the yellow that is faint on white.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
@@ -74,6 +74,7 @@ def write_pictures(report: Report, out: Path) -> None:
             _save(_draw_all_returns(report, looks), out / "returns")
         if report.scores:
             _save(_draw_scores(report, looks), out / "scores")
+            _save(_draw_profiles(report, looks), out / "profiles")
         if report.gauntlet:
             _save(_draw_gauntlet(report.gauntlet), out / "gauntlet")
 
@@ -227,6 +228,18 @@ def _draw_scores(report: Report, looks: dict[str, Look]) -> Figure:
         if score == "improvement":
             axes.axvline(0.5, color="0.4", linewidth=1, linestyle=":")
     figure.suptitle(f"scores over environments, {CONFIDENCE:.0%} bootstrap intervals")
+    return figure
+
+
+def _draw_profiles(report: Report, looks: dict[str, Look]) -> Figure:
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for row in report.scores:
+        values, lows, highs = (np.array(column, float) for column in zip(*map(astuple, row.profile), strict=True))
+        axes.step(PROFILE_SCORES, values, where="post", color=looks[row.variant].color, label=row.variant)
+        axes.fill_between(PROFILE_SCORES, lows, highs, step="post", color=looks[row.variant].color, alpha=0.12)
+    axes.set(xlabel="score τ", ylabel="share of runs above τ", ylim=(-0.02, 1.02), title="performance profiles")
+    axes.legend(fontsize=8)
     return figure
 
 

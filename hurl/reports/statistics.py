@@ -21,6 +21,8 @@ SCORE_TITLES = {
     "optimality_gap": "optimality gap (lower is better)",
     "improvement": "P(better than baseline)",
 }
+# Scores at which performance profiles are drawn.
+PROFILE_SCORES = np.linspace(0.0, 1.0, 51)
 # Between the lowest first evaluation and the best final return, where learning counts as done.
 THRESHOLD_SHARE = 0.8
 
@@ -79,11 +81,13 @@ class AggregateScores:
     """Scores of a variant over environments, by rliable.
 
     :param seeds: of each environment, the smallest number among them
+    :param profile: the share of runs whose score is above each of `PROFILE_SCORES`, with its interval
     """
 
     variant: str
     environments: Sequence[str]
     seeds: int
+    profile: Sequence[Estimate]
     iqm: Estimate
     median: Estimate
     mean: Estimate
@@ -247,6 +251,7 @@ def aggregate(environments: Sequence[Environment], baselines: Sequence[str]) -> 
                 variant=name,
                 environments=[environments[index].name for index in tasks],
                 seeds=len(matrix),
+                profile=_profile(matrix),
                 **_aggregates(matrix),
                 improvement=improvement,
             )
@@ -294,6 +299,11 @@ def _aggregates(scores: Floats) -> dict[str, Estimate]:
     functions = {name: getattr(metrics, f"aggregate_{name}") for name in ("iqm", "median", "mean", "optimality_gap")}
     estimates = _intervals(scores, lambda x: np.array([function(x) for function in functions.values()]))
     return dict(zip(functions, estimates, strict=True))
+
+
+def _profile(scores: Floats) -> list[Estimate]:
+    """Return the performance profile: P(score > τ) for each τ of `PROFILE_SCORES`."""
+    return _intervals(scores, lambda x: (x[..., None] > PROFILE_SCORES).mean(axis=(0, 1)))
 
 
 def _improvement(ours: Floats, theirs: Floats) -> Estimate:

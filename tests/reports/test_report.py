@@ -35,7 +35,7 @@ def test_pictures_and_tables_are_beside_the_page(runs: Path, tmp_path: Path) -> 
     out = tmp_path / "report"
     write_report(compute_report(collect_runs([runs])), out)
     pictures = {"hopper-v4-return", "hopper-v4-guidance", "hopper-v4-auc", "swimmer-v4-return", "swimmer-v4-guidance"}
-    pictures |= {"returns", "scores"}
+    pictures |= {"returns", "scores", "profiles"}
     assert {file.stem for file in out.glob("*.png")} == pictures == {file.stem for file in out.glob("*.svg")}
     for file in out.glob("*.png"):
         with Image.open(file) as picture:

@@ -6,6 +6,7 @@ from rliable import metrics
 
 from hurl.reports import Environment, collect_runs
 from hurl.reports.statistics import (
+    PROFILE_SCORES,
     aggregate,
     bootstrap,
     curve_of,
@@ -110,6 +111,9 @@ def test_scores_are_normalised_in_each_environment(write_run: WriteRun, tmp_path
     assert by_name["hurl"].improvement is not None
     assert by_name["hurl"].improvement.value == 1.0
     assert by_name["hurl"].mean.low == pytest.approx(0.8)
+    above = {row.variant: np.interp([0.1, 0.5, 0.9], PROFILE_SCORES, [e.value for e in row.profile]) for row in scores}
+    np.testing.assert_allclose(above["hurl"], [1.0, 1.0, 0.5])
+    np.testing.assert_allclose(above["sac"], [0.5, 0.0, 0.0])
 
 
 def test_scores_repeat(write_run: WriteRun, tmp_path: Path) -> None:
