@@ -17,7 +17,7 @@ except ImportError as error:
 
 # From the end of one arm to that of the other, as neither end can be seen from afar by a reward: 1 is a wall.
 U = [[1, 1, 1, 1, 1], [1, "r", 0, 0, 1], [1, 1, 1, 0, 1], [1, "g", 0, 0, 1], [1, 1, 1, 1, 1]]
-SPEED = 2.5  # of the demonstrator; the ball's limit is 5 in each direction
+SPEED = 2.3  # of the demonstrator; the ball's limit is 5 in each direction
 
 
 class PointMazeEnv(gym.Env[NDArray[np.float64], NDArray[np.float32]]):
