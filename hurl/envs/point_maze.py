@@ -15,8 +15,8 @@ try:
 except ImportError as error:
     raise ImportError(f"hurl/PointMaze-v0 needs Gymnasium-Robotics ({error}): {install_extra('robotics')}") from error
 
-# From the end of one arm to that of the other, as neither end can be seen from afar by a reward: 1 is a wall.
-U = [[1, 1, 1, 1, 1], [1, "r", 0, 0, 1], [1, 1, 1, 0, 1], [1, "g", 0, 0, 1], [1, 1, 1, 1, 1]]
+# 1 is a wall; r is where the ball begins and g where the goal is, the ends of the two arms.
+U: list[list[int | str]] = [[1, 1, 1, 1, 1], [1, "r", 0, 0, 1], [1, 1, 1, 0, 1], [1, "g", 0, 0, 1], [1, 1, 1, 1, 1]]
 SPEED = 2.3  # of the demonstrator; the ball's limit is 5 in each direction
 
 
@@ -68,7 +68,7 @@ def _flatten(observation: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]
 def demonstrate(observations: NDArray[Any]) -> NDArray[np.float32]:
     """Push the ball around the U, at half the speed that it could have and with a trembling hand.
 
-    Some three of four demonstrations arrive within the time limit.
+    Two of three demonstrations arrive within the time limit.
     """
     position, velocity, goal = np.split(observations, 3, axis=1)
     x, y = position.T
@@ -80,4 +80,4 @@ def demonstrate(observations: NDArray[Any]) -> NDArray[np.float32]:
     way = target - position
     wanted = SPEED * way / np.maximum(np.linalg.norm(way, axis=1, keepdims=True), 0.3)
     trembling = np.random.normal(size=way.shape)  # noqa: NPY002  the generator that `hurl collect` seeds
-    return np.clip(0.3 * (wanted - velocity) + trembling, -1, 1).astype(np.float32)
+    return np.asarray(np.clip(0.3 * (wanted - velocity) + trembling, -1, 1), np.float32)

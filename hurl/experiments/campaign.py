@@ -117,9 +117,9 @@ class Campaign:
         options = ("--dataset", recipe.dataset, "--root", str(self.folder.data), "--seed", str(recipe.seed))
         some = () if recipe.policies is None else ("--policies", str(recipe.policies))
         number = ("--transitions", str(recipe.transitions), *some)
-        where = () if recipe.environment is None else ("--env", recipe.environment.id)
+        where = [] if recipe.environment is None else ["--env", recipe.environment.id]
         for setting in recipe.environment_settings:
-            where += ("--set", setting)
+            where += ["--set", setting]
         arguments = ("collect", recipe.source, *where, *options, "--threads", "1", *number)
         # the part of an unfinished collection that is there goes with it to where it is carried on
         self._add(f"data {recipe.dataset}", arguments, inputs, (data, aside(data)), finished=data.exists())
