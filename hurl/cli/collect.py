@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hurl.cli.app import app, console, interruptible, make_table, say
+from hurl.cli.app import Settings, app, console, interruptible, make_table, say
 from hurl.cli.progress import Bars
 from hurl.cli.steps import run_campaign
 from hurl.experiments.campaign import Campaign
@@ -41,6 +41,7 @@ def collect(
     dataset: Annotated[str | None, typer.Option(metavar="ID", help="The dataset's id, such as hopper/mine-v0.")] = None,
     transitions: Annotated[int | None, typer.Option(help="Transitions of each policy (10,000 by default).")] = None,
     env: Annotated[str | None, typer.Option(metavar="ID", help="The environment (the runs' own by default).")] = None,
+    settings: Settings = None,
     every: Annotated[int, typer.Option(min=1, help="Of a run, every so many-th checkpoint.")] = 1,
     policies: Annotated[
         int | None, typer.Option(min=1, help="Of those of a run, so many, evenly spaced up to the last.")
@@ -69,7 +70,9 @@ def collect(
         if sources:
             raise ValueError(f"a recipe trains policies of its own: leave either --recipe or {sources[0]!r} out")
         made = _train_recipe(recipe, seed, run)
-        sources, dataset, default = [str(made.run)], dataset or made.dataset, made.transitions
+        sources, dataset, default = [made.source], dataset or made.dataset, made.transitions
+        if made.environment is not None and env is None:
+            env, settings = made.environment.id, [*made.environment_settings, *(settings or [])]
         policies = made.policies if policies is None else policies
     if not sources:
         raise ValueError("there is no policy to roll out: name a run's folder, a .zip file, random, or a --recipe")
@@ -85,6 +88,7 @@ def collect(
             transitions=default if transitions is None else transitions,
             n_envs=n_envs,
             env_id=env,
+            settings=settings or (),
             every=every,
             count=policies,
             algorithm=algorithm,
@@ -100,7 +104,10 @@ def collect(
 def _train_recipe(name: str, seed: int, run: Path | None) -> Recipe:
     """Train what a recipe takes its policies from, in a folder of one's own or the recipe's."""
     recipe = load_recipe(name, seed)
-    recipe = recipe if run is None else replace(recipe, run=run)
+    if run is not None:
+        if recipe.config is None:
+            raise ValueError(f"the policy of {name} is a function, for which nothing is trained: leave --run {run} out")
+        recipe = replace(recipe, source=str(run))
     plan = Campaign(RUNS)
     plan.add_behaviour(recipe)
     run_campaign(plan, jobs=1)

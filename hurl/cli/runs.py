@@ -35,10 +35,7 @@ def train(
     if config.data is not None and config.needs_data:
         plan, data = Campaign(RUNS), config.data
         config, _ = plan.prepare(config)
-        say(
-            f"First what the run is made from: {data.transitions:,} transitions of each of {data.policy_count} "
-            f"policies, of a run of {data.train} with {data.iterations} iterations"
-        )
+        say(f"First what the run is made from: {data.describe()}")
         run_campaign(plan, jobs=1)
     prepare_process(config.threads)
     from hurl.experiments.run import train as run

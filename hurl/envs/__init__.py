@@ -1,9 +1,9 @@
-"""Environments as Stable-Baselines3 takes them, from EnvPool or Gymnasium, and the paper's Sparse-Reacher."""
+"""Environments as Stable-Baselines3 takes them, from EnvPool or Gymnasium, the paper's Sparse-Reacher, a maze."""
 
-from hurl.envs.make import UnknownEnvironmentError, make_env
+from hurl.envs.make import UnknownEnvironmentError, make_env, register_environments
 from hurl.envs.pool import EnvPoolVecEnv
 from hurl.envs.procgen import PROCGEN_GAMES, procgen_id
-from hurl.envs.sparse_reacher import SparseReacherEnv, SparseReacherVecEnv, register_environments
+from hurl.envs.sparse_reacher import SparseReacherEnv, SparseReacherVecEnv
 from hurl.heuristics.engineered import sparse_reward
 
 __all__ = [

@@ -9,10 +9,24 @@ from gymnasium.wrappers import TransformObservation
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
-from hurl.envs.sparse_reacher import SPARSE_REACHER_ID, SparseReacherVecEnv
+from hurl.envs.sparse_reacher import HORIZON, SPARSE_REACHER_ID, SparseReacherVecEnv
 from hurl.names import nearest
 
 Backend = Literal["auto", "envpool", "gymnasium"]
+
+
+# The class that Gymnasium makes of each id, which it imports then, and the time limit.
+OWN_ENVIRONMENTS = {
+    SPARSE_REACHER_ID: ("hurl.envs.sparse_reacher:SparseReacherEnv", HORIZON),
+    "hurl/PointMaze-v0": ("hurl.envs.point_maze:PointMazeEnv", 300),
+}
+
+
+def register_environments() -> None:
+    """Make hurl's own environments known to Gymnasium; a second call changes nothing."""
+    for env_id, (entry_point, horizon) in OWN_ENVIRONMENTS.items():
+        if env_id not in gym.registry:
+            gym.register(env_id, entry_point=entry_point, max_episode_steps=horizon)
 
 
 class UnknownEnvironmentError(ValueError):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 from gymnasium.envs.mujoco.reacher_v4 import ReacherEnv
@@ -50,11 +49,3 @@ class SparseReacherVecEnv(EnvPoolVecEnv):
         # Computed at once, so that a caller who changes the observations in place changes no reward.
         self._next_rewards = sparse_reward(np.asarray(observations))
         return observations, rewards, dones, infos
-
-
-def register_environments() -> None:
-    """Make `hurl/SparseReacher-v0` known to Gymnasium; a second call changes nothing."""
-    if SPARSE_REACHER_ID not in gym.registry:
-        gym.register(
-            SPARSE_REACHER_ID, entry_point="hurl.envs.sparse_reacher:SparseReacherEnv", max_episode_steps=HORIZON
-        )

@@ -84,8 +84,9 @@ class Campaign:
         return RunConfig.model_validate(values), tuple(inputs)
 
     def add_behaviour(self, recipe: Recipe) -> None:
-        """Add the run that data is collected from."""
-        self.add_training(f"behaviour {recipe.name}", recipe.config, recipe.run)
+        """Add the run that data is collected from, where it is of one."""
+        if recipe.config is not None:
+            self.add_training(f"behaviour {recipe.name}", recipe.config, Path(recipe.source))
 
     def add_training(self, step: str, config: RunConfig, folder: Path, inputs: Sequence[Path] = ()) -> CampaignRun:
         """Add a step that trains a run; return the run.
@@ -109,15 +110,19 @@ class Campaign:
         return self.trained[step]
 
     def _add_data(self, recipe: Recipe) -> Path:
-        """Add the run that data is collected from, and the collection; return the dataset's folder."""
+        """Add the collection of data, and the run that it is collected from; return the dataset's folder."""
         self.add_behaviour(recipe)
         data = self.folder.data / recipe.dataset
+        inputs = () if recipe.run is None else (recipe.run,)
         options = ("--dataset", recipe.dataset, "--root", str(self.folder.data), "--seed", str(recipe.seed))
         some = () if recipe.policies is None else ("--policies", str(recipe.policies))
         number = ("--transitions", str(recipe.transitions), *some)
-        arguments = ("collect", str(recipe.run), *options, "--threads", "1", *number)
+        where = [] if recipe.environment is None else ["--env", recipe.environment.id]
+        for setting in recipe.environment_settings:
+            where += ["--set", setting]
+        arguments = ("collect", recipe.source, *where, *options, "--threads", "1", *number)
         # the part of an unfinished collection that is there goes with it to where it is carried on
-        self._add(f"data {recipe.dataset}", arguments, (recipe.run,), (data, aside(data)), finished=data.exists())
+        self._add(f"data {recipe.dataset}", arguments, inputs, (data, aside(data)), finished=data.exists())
         return data
 
     def _add_heuristic(self, recipe: Recipe, data: Path, fit: FitConfig, gamma: float) -> Path:

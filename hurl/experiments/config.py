@@ -30,7 +30,7 @@ from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.libraries import Demand, Library, find_library
 from hurl.guidance import Shaping, check_shaping
 from hurl.ladder import Ladder
-from hurl.names import HeuristicName, is_yaml, nearest, parse_heuristic
+from hurl.names import HeuristicFunction, HeuristicName, is_yaml, nearest, parse_heuristic
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
 
@@ -196,11 +196,11 @@ class JumpStartConfig(Strict):
 
 
 class DataConfig(Strict):
-    """Data that is made before the run: the checkpoints of another run, rolled out."""
+    """Data that is made before the run: the checkpoints of another run rolled out, or a function."""
 
-    only_where_set = ("policies",)
-    train: str = Field(description="the preset of the run whose checkpoints are the policies, e.g. hopper/sac")
-    iterations: int = Field(ge=1, description="how long that run is")
+    only_where_set = ("train", "iterations", "policies", "policy")
+    train: str | None = Field(None, description="the preset of the run whose checkpoints are the policies: hopper/sac")
+    iterations: int | None = Field(None, ge=1, description="how long that run is")
     transitions: int = Field(ge=1, description="transitions of each policy")
     settings: dict[str, Any] = Field({}, description="dotted keys of that run's configuration, set anew")
     seed: int | None = Field(
@@ -209,17 +209,52 @@ class DataConfig(Strict):
     policies: int | None = Field(
         None, ge=1, description="at most so many of the checkpoints, evenly spaced up to the last; none means all"
     )
+    policy: str | None = Field(
+        None, description="in the place of that run, a function of observations that returns actions, module:function"
+    )
+
+    @field_validator("policy")
+    @classmethod
+    def _check_policy(cls, policy: str | None) -> str | None:
+        if policy is not None and type(parse_heuristic(policy)) is not HeuristicFunction:
+            raise ValueError("input should be of the form module:function")
+        return policy
+
+    @model_validator(mode="after")
+    def _check_source(self) -> DataConfig:
+        """Check that it is of a run or of a function."""
+        if self.policy is None:
+            for key in ("train", "iterations"):
+                if getattr(self, key) is None:
+                    raise ValueError(f"the key {key!r} is missing, and there is no `policy` in the place of a run")
+        else:
+            for key in ("train", "iterations", "settings", "policies"):
+                if getattr(self, key):
+                    raise ValueError(f"`policy` is in the place of a run, which {key!r} is of: leave one of them out")
+        return self
 
     @property
     def run(self) -> RunConfig:
         """The run whose checkpoints are the policies."""
+        assert self.train is not None
         return load_config(self.train, as_overrides({"iterations": self.iterations} | self.settings))
 
     @property
     def policy_count(self) -> int:
-        """How many policies are rolled out; the last checkpoint of that run is one of them, whenever it comes."""
+        """How many policies are rolled out; the last checkpoint of a run is one of them, whenever it comes."""
+        if self.iterations is None:
+            return 1
         checkpoints = -(-self.iterations // self.run.checkpoint_every)
         return checkpoints if self.policies is None else min(self.policies, checkpoints)
+
+    def describe(self) -> str:
+        """Say what is rolled out."""
+        if self.policy is not None:
+            return f"{self.transitions:,} transitions of {self.policy}"
+        return (
+            f"{self.transitions:,} transitions of each of {self.policy_count} policies, of a run of {self.train} "
+            f"with {self.iterations} iterations"
+        )
 
 
 class RunConfig(Strict):
@@ -340,6 +375,16 @@ def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
     :param overrides: `key=value` each, keys dotted, values YAML: `guidance.schedule.lambda0=0.9`
     """
     return validate(apply_settings(_read_source(source), overrides), source)
+
+
+def load_environment(env_id: str, settings: Iterable[str] = ()) -> EnvironmentConfig:
+    """Return the configuration of one environment, some values set anew, `key=value` each: `backend=gymnasium`."""
+    values = apply_settings({"id": env_id, "n_envs": 1}, settings)
+    try:
+        return EnvironmentConfig.model_validate(values)
+    except ValidationError as error:
+        problems = [dict(problem) | {"loc": ("environment", *problem["loc"])} for problem in error.errors()]
+        raise ConfigurationError("; ".join(_describe(problem, values) for problem in problems)) from None
 
 
 def as_text(value: Any) -> str:

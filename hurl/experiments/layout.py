@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import FitConfig, RunConfig
+from hurl.experiments.config import EnvironmentConfig, FitConfig, RunConfig
 
 RUNS = Path("runs")  # what is trained and made outside campaigns
 
@@ -53,10 +53,20 @@ class CampaignFolder:
         return self.shared / "behaviour" / f"{_flat(preset)}-{_digest(config.model_dump(mode='json'))}"
 
     @staticmethod
-    def dataset(behaviour: Path, transitions: int, seed: int, policies: int | None = None) -> str:
-        """Return the id of what is collected from such a run, or from so many of its policies; it is kept in `data`."""
+    def function(name: str, environment: EnvironmentConfig) -> str:
+        """Return what data of a function, module:function, that acts in an environment is named by."""
+        where = environment.model_dump(mode="json", exclude={"n_envs"})
+        return f"{re.sub('[.:]', '-', name)}-{_digest(name, where)}"
+
+    @staticmethod
+    def dataset(name: str, transitions: int, seed: int, policies: int | None = None) -> str:
+        """Return the id of what is collected from such a run or function; it is kept in `data`.
+
+        :param name: of the run's folder, or that of the function
+        :param policies: of the run's, how many; None means all
+        """
         some = "" if policies is None else f"{policies}x"
-        return f"{behaviour.name}/{some}{transitions}-seed-{seed}-v0"
+        return f"{name}/{some}{transitions}-seed-{seed}-v0"
 
     def heuristic(self, dataset: str, fit: FitConfig, gamma: float, seed: int) -> Path:
         """Return the folder of a heuristic that is fitted to a dataset."""

@@ -20,7 +20,7 @@ from hurl.data.collect import Progress, collect
 from hurl.data.rollout import Act, CollectionError, Policy
 from hurl.envs import EnvPoolVecEnv, make_env
 from hurl.experiments.checkpoint import STATE, checkpoint_paths, is_checkpoint
-from hurl.experiments.config import EnvironmentConfig
+from hurl.experiments.config import EnvironmentConfig, load_environment
 from hurl.experiments.evaluate import config_of
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.trainers.base import CheckpointPolicy
@@ -41,6 +41,7 @@ def collect_policies(
     transitions: int,
     n_envs: int = 10,
     env_id: str | None = None,
+    settings: Sequence[str] = (),
     every: int = 1,
     count: int | None = None,
     algorithm: str | None = None,
@@ -54,9 +55,10 @@ def collect_policies(
 
     :param n_envs: environments that step together
     :param env_id: the environment; None means that of the runs
+    :param settings: `key=value` each, of the environment that is named, see `EnvironmentConfig`
     :param threads: EnvPool's worker threads, which change nothing in the data
     """
-    environment = find_environment(sources, env_id)
+    environment = find_environment(sources, env_id, settings)
     env = make_env(environment.id, n_envs, seed, backend=environment.backend, threads=threads, **environment.options)
     try:
         return collect(
@@ -76,12 +78,16 @@ def collect_policies(
         env.close()
 
 
-def find_environment(sources: Sequence[str], env_id: str | None = None) -> EnvironmentConfig:
+def find_environment(
+    sources: Sequence[str], env_id: str | None = None, settings: Sequence[str] = ()
+) -> EnvironmentConfig:
     """Return the environment that policies are to be rolled out in: the one named, or else that of their runs."""
     if not sources:
         raise CollectionError("no policy is named: name a run's folder, a .zip file, `random` or module:function")
     if env_id is not None:
-        return EnvironmentConfig(id=env_id, n_envs=1, options={})
+        return load_environment(env_id, settings)
+    if settings:
+        raise CollectionError(f"{settings[0]!r} is set of an environment that is not named: name it with --env")
     found: dict[str, EnvironmentConfig] = {}
     for source in sources:
         run = RunFolder(Path(source))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -28,12 +29,19 @@ def prepare_process(threads: int) -> None:
 
 
 def _silence_gym() -> None:
-    """Keep Gym from saying at each start that Gymnasium has replaced it: it comes with d3rlpy, and SB3 looks for it."""
-    try:
+    """Keep packages from telling at each start what is of no use here.
+
+    Gym, which comes with d3rlpy and which SB3 looks for, that Gymnasium has replaced it; Gymnasium-Robotics, that the
+    rewards of tasks with a hand have changed.
+    """
+    with suppress(ModuleNotFoundError):
         from gym_notices import notices
-    except ModuleNotFoundError:
-        return
-    notices.notices.clear()
+
+        notices.notices.clear()
+    with suppress(ModuleNotFoundError):
+        from farama_notifications import notifications
+
+        notifications.pop("gymnasium_robotics", None)
 
 
 def _cache_folder() -> Path:

@@ -106,7 +106,7 @@ class Reduction(Strict):
         if steps is not None and config.iterations > 0:
             iterations = ceil(steps / changed.steps_per_iteration)
         data = changed.data
-        if data is not None:
+        if data is not None and data.policy is None:
             changes = _dotted(self.changes)
             recipe = {key: changes.get(key, value) for key, value in data.settings.items()}
             data = data.model_copy(update={"settings": changes | _dotted(apply_settings({}, settings)) | recipe})
@@ -314,10 +314,9 @@ def _seconds_of_preparation(config: RunConfig, speed: Speed, folder: CampaignFol
         return {}
     recipe, fit = recipe_of(config, config.data, folder), config.heuristic_to_fit
     transitions = config.data.transitions * config.data.policy_count
-    steps = {
-        recipe.name: START_SECONDS + recipe.config.iterations * speed.iteration,
-        recipe.dataset: START_SECONDS + transitions * speed.step,
-    }
+    steps = {recipe.dataset: START_SECONDS + transitions * speed.step}
+    if recipe.config is not None:
+        steps[recipe.name] = START_SECONDS + recipe.config.iterations * speed.iteration
     if fit is not None:
         passes = fit.parameters.get("epochs", FIT_EPOCHS) * transitions
         if fit.kind == "image-monte-carlo":  # each image once, as in one of PPO's epochs

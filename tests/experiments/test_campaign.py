@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hurl.experiments.campaign import parse_seeds, plan_campaign
-from hurl.experiments.config import load_config
+from hurl.experiments.config import load_config, preset_names
 from hurl.experiments.errors import ConfigurationError
 
 
@@ -173,3 +173,22 @@ def test_a_schedule_may_have_an_n_of_its_own(tmp_path):
     schedule = run.config.guidance.schedule
     assert run.config.iterations == 100
     assert schedule.build(100)(100) == load_config("humanoid/hurl-mc").guidance.schedule.build(500)(100)
+
+
+def test_demonstrations_of_a_function_are_collected_and_nothing_is_trained_for_them(tmp_path):
+    variants = [name.split("/")[1] for name in preset_names() if name.startswith("point-maze/")]
+    plan = plan_campaign("point-maze", variants, [0], tmp_path)
+    kinds = [task.name.split()[0] for task in plan.tasks]
+    assert (kinds.count("behaviour"), kinds.count("data"), kinds.count("fit")) == (0, 1, 2)
+    assert {run.config.prior.dataset for run in plan.runs if run.config.prior} == {
+        run.config.warm_start.dataset for run in plan.runs if run.config.warm_start
+    }
+    (data,) = (task for task in plan.tasks if task.name.startswith("data"))
+    assert data.arguments[:4] == ("collect", "hurl.envs.point_maze:demonstrate", "--env", "hurl/PointMaze-v0")
+
+
+def test_demonstrations_are_made_in_the_environment_of_the_runs(tmp_path):
+    settings = ["environment.options={max_episode_steps: 200}"]
+    plan = plan_campaign("point-maze", ["sac-bc"], [0], tmp_path, settings)
+    assert plan.tasks[0].arguments[4:6] == ("--set", 'options={"max_episode_steps": 200}')
+    assert plan.tasks[0].outputs != plan_campaign("point-maze", ["sac-bc"], [0], tmp_path).tasks[0].outputs

@@ -74,6 +74,15 @@ def test_sources_of_several_kinds_share_a_dataset(folder, call):
         assert heading in output
 
 
+def test_an_environment_that_is_named_can_be_set(folder, call):
+    code, _, errors = call(
+        "collect pushing:push --env Pendulum-v1 --set options.max_episode_steps=25 --set backend=gymnasium "
+        "--dataset pendulum/short-v0 --transitions 60 --root data"
+    )
+    assert code == 0, errors
+    assert load_episodes("pendulum/short-v0", folder / "data").lengths.tolist() == [25, 25, 10]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -88,6 +97,14 @@ def test_sources_of_several_kinds_share_a_dataset(folder, call):
         ("collect pushing:pull --env Pendulum-v1 --dataset d-v0", "no function 'pull'; did you mean 'push'"),
         ("collect run --env CartPole-v1 --dataset d-v0", "run was trained in Pendulum-v1"),
         ("collect model.zip --env Pendulum-v1 --dataset d-v0", "there is no file model.zip"),
+        (
+            "collect run --set backend=gymnasium --dataset d-v0",
+            "an environment that is not named: name it",
+        ),
+        (
+            "collect random --env Pendulum-v1 --set backnd=x --dataset d-v0",
+            "did you mean 'backend'",
+        ),
         ("collect --recipe hoper", "there is no recipe 'hoper'"),
         ("collect run --recipe hopper", "leave either --recipe or 'run' out"),
     ],

@@ -113,3 +113,62 @@ def test_a_campaign_collects_from_some_policies(pendulum, tmp_path):
     run_tasks(plan.tasks, jobs=1)
     episodes = load_episodes(config.warm_start.dataset, config.warm_start.root)
     assert episodes.transitions == 40, "of the last of two policies"
+
+
+FUNCTION_DATA = {"policy": "tests.experiments.pendulum:push", "transitions": 40}
+
+
+def test_a_campaign_rolls_a_function_out_where_the_run_acts(pendulum, tmp_path):
+    plan = Campaign(tmp_path)
+    config, _ = plan.prepare(validate(pendulum | {"data": FUNCTION_DATA}, "test"))
+    (collect,) = plan.tasks
+    assert collect.inputs == ()
+    run_tasks(plan.tasks, jobs=1)
+    episodes = load_episodes(config.warm_start.dataset, config.warm_start.root)
+    assert episodes.lengths.tolist() == [30, 10], "the run's own time limit"
+    assert (episodes.actions == 1).all()
+
+
+def test_a_function_s_data_is_named_by_all_that_determines_it(pendulum):
+    def dataset(**changes):
+        config = validate(pendulum | {"data": FUNCTION_DATA} | changes, "test")
+        return recipe_of(config, config.data, CampaignFolder(RUNS)).dataset
+
+    assert re.fullmatch(r"tests-experiments-pendulum-push-[0-9a-f]{8}/40-seed-0-v0", dataset())
+    environment = pendulum["environment"]
+    assert dataset(environment=environment | {"n_envs": 4}) == dataset(iterations=7) == dataset()
+    others = [
+        dataset(environment=environment | {"options": {}}),
+        dataset(environment=environment | {"backend": "gymnasium"}),
+        dataset(data=FUNCTION_DATA | {"transitions": 41}),
+        dataset(data=FUNCTION_DATA | {"policy": "tests.experiments.pendulum:upright"}),
+        dataset(data=FUNCTION_DATA | {"seed": 1}),
+    ]
+    assert len({dataset(), *others}) == 6
+    assert dataset(seed=1) == dataset(data=FUNCTION_DATA | {"seed": 1})
+
+
+def test_a_recipe_of_a_function_is_collected_by_itself(pendulum, tmp_path, monkeypatch):
+    monkeypatch.setitem(_presets()["pendulum"]["variants"]["guided"], "data", FUNCTION_DATA)
+    monkeypatch.chdir(tmp_path)
+    assert "40 collected" in collect_recipe()
+    assert load_episodes("pendulum/behaviour-v0", tmp_path / "data").lengths.tolist() == [30, 10]
+    assert not (tmp_path / "runs").exists(), "nothing is trained"
+    result = CliRunner().invoke(app, ["collect", "--recipe", "pendulum", "--run", "mine"])
+    assert "nothing is trained: leave --run mine out" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"transitions": 40}, "data: the key 'train' is missing, and there is no `policy`"),
+        ({"transitions": 40, "train": "hopper/sac"}, "data: the key 'iterations' is missing"),
+        (FUNCTION_DATA | {"train": "hopper/sac"}, "data: `policy` is in the place of a run, which 'train' is of"),
+        (FUNCTION_DATA | {"settings": {"gamma": 1}}, "which 'settings' is of: leave one of them out"),
+        (FUNCTION_DATA | {"policy": "push"}, r"data\.policy: input should be of the form module:function, got 'push'"),
+        (FUNCTION_DATA | {"policie": 2}, r"unknown key 'data\.policie'; did you mean 'polic"),
+    ],
+)
+def test_data_is_of_a_run_or_of_a_function(pendulum, data, message):
+    with pytest.raises(ConfigurationError, match=message):
+        validate(pendulum | {"data": data}, "test")
