@@ -29,7 +29,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.data import load_episodes
+from hurl.data import Episodes, load_episodes
 from hurl.experiments.checkpoint import (
     checkpoint_paths,
     read_replay,
@@ -39,7 +39,7 @@ from hurl.experiments.checkpoint import (
     write_checkpoint,
     write_replay,
 )
-from hurl.experiments.config import RunConfig
+from hurl.experiments.config import RunConfig, WarmStartConfig
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.libraries import LIBRARIES, find_library
@@ -54,7 +54,7 @@ from hurl.experiments.trainers.base import (
 )
 from hurl.guidance import Guidance
 from hurl.names import nearest
-from hurl.sb3 import guided, internals, warm_start
+from hurl.sb3 import Rehearsal, guided, internals, warm_start
 from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.replay import GuidedReplayBuffer
 
@@ -83,6 +83,7 @@ class SB3Trainer:
         self.model = _build_model(config, self.env, guidance)
         self.model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
         self.callback: Any = None
+        self.rehearsal: Rehearsal | None = None
 
     @property
     def policy(self) -> PolicyPredictor:
@@ -98,18 +99,16 @@ class SB3Trainer:
         """Warm-start the actor with the configuration's dataset."""
         settings = self.config.warm_start
         assert settings is not None
-        assert settings.dataset is not None  # `train` refuses a run whose data is still to be made
 
         def log(epoch: int, loss: float) -> None:
             self.model.logger.record("cloning/loss", loss)
             self.model.logger.dump(epoch)
             report(epoch, loss)
 
-        episodes = load_episodes(settings.dataset, settings.root)
-        self.folder.pin_input(f"dataset {settings.dataset}", episodes.digest)
+        self._begin_rehearsal(0)  # an algorithm that can't is refused before anything is cloned
         return warm_start(
             self.model,
-            episodes,
+            self._read_data(settings) if self.rehearsal is None else self.rehearsal.episodes,
             epochs=settings.epochs,
             learning_rate=settings.learning_rate,
             batch_size=settings.batch_size,
@@ -117,10 +116,34 @@ class SB3Trainer:
             report=log,
         ).seconds
 
+    def _read_data(self, settings: WarmStartConfig) -> Episodes:
+        """Read what is cloned, which must not change while a run goes on."""
+        assert settings.dataset is not None  # `train` refuses a run whose data is still to be made
+        episodes = load_episodes(settings.dataset, settings.root)
+        self.folder.pin_input(f"dataset {settings.dataset}", episodes.digest)
+        return episodes
+
+    def _begin_rehearsal(self, iteration: int) -> None:
+        """Let the rehearsal begin anew after an iteration, so that nothing of it needs saving; or let it be over."""
+        settings = self.config.warm_start
+        if settings is None or iteration >= settings.rehearsal:
+            self.rehearsal = None
+            return
+        if self.rehearsal is None:
+            self.rehearsal = Rehearsal(
+                self._read_data(settings),
+                steps=settings.rehearsal * self.config.steps_per_iteration,
+                learning_rate=settings.learning_rate,
+                batch_size=settings.batch_size,
+            )
+            self.rehearsal.init_callback(self.model)
+        self.rehearsal.begin(derive_seed(self.config, CLONING, iteration + 1))
+
     def iterate(self) -> dict[str, float]:
         """Collect rollouts and train after each, until the iteration's steps are taken."""
         if self.callback is None:
-            self._begin_episodes(self.model.num_timesteps // self.config.steps_per_iteration)
+            self._begin_episodes(self._iteration)
+            self._begin_rehearsal(self._iteration)
             self.callback = internals.begin_learning(
                 self.model, self.config.iterations * self.config.steps_per_iteration
             )
@@ -130,6 +153,8 @@ class SB3Trainer:
             steps = internals.collect(self.model, self.callback)
             collected = perf_counter()
             internals.train(self.model, steps)
+            if self.rehearsal is not None:
+                self.rehearsal.rehearse()
             collecting, training = collecting + collected - began, training + perf_counter() - collected
             left -= steps
         returns = [float(episode["r"]) for episode in self.model.ep_info_buffer or ()]
@@ -167,6 +192,7 @@ class SB3Trainer:
         write_checkpoint(self.folder, iteration, state, weights)
         if 0 < iteration < self.config.iterations:
             self._begin_episodes(iteration)
+            self._begin_rehearsal(iteration)
 
     def load(self, checkpoint: Path) -> None:
         """Put a checkpoint into the model, which is freshly built."""
@@ -183,11 +209,17 @@ class SB3Trainer:
         model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
         model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         _set_random_states(model, state["random"])
+        self._begin_rehearsal(self._iteration)  # whose data may be missing
 
     def close(self) -> None:
         """Let go of the environments."""
         self.model.logger.close()
         self.env.close()
+
+    @property
+    def _iteration(self) -> int:
+        """How many iterations are done."""
+        return self.model.num_timesteps // self.config.steps_per_iteration
 
     def _begin_episodes(self, iteration: int) -> None:
         internals.begin_episodes(self.model, self.env, derive_seed(self.config, TRAINING, iteration))
