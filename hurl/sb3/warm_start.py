@@ -93,7 +93,7 @@ def warm_start(
     :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
     """
     _check_actor(model)
-    _check_arguments(learning_rate, epochs=epochs, batch_size=batch_size)
+    _check_counts(epochs=epochs, batch_size=batch_size)
     episodes = load_episodes(dataset, root)
     _check_spaces(model, episodes)
 
@@ -132,7 +132,8 @@ class Rehearsal(BaseCallback):
         updates of the rehearsal = own updates · max(0, 1 − t / steps)      t the model's count of environment steps
 
     It is a callback of `learn`. Its optimiser is one of its own, as that of `warm_start`; the algorithm's, and target
-    actors, are not touched. Of a guided model with a ladder, every rung rehearses as often as it learns.
+    actors, are not touched. Observations are normalised as in `warm_start`, when learning begins. Of a guided
+    model with a ladder, every rung rehearses as often as it learns.
 
     :param dataset: a Minari dataset or its id, or episodes that were read before
     :param steps: environment steps until nothing is rehearsed any more
@@ -152,7 +153,7 @@ class Rehearsal(BaseCallback):
         root: Path | None = None,
     ) -> None:
         super().__init__()
-        _check_arguments(learning_rate, steps=steps, batch_size=batch_size)
+        _check_counts(steps=steps, batch_size=batch_size)
         self.episodes = load_episodes(dataset, root)
         self.steps, self.learning_rate, self.batch_size, self.seed = steps, learning_rate, batch_size, seed
 
@@ -268,6 +269,8 @@ def _chunks(transitions: int) -> list[slice]:
 
 def _build_actor(model: BaseAlgorithm, learning_rate: float | None) -> _JaxActor | _TorchActor:
     learning_rate = float(model.lr_schedule(1.0)) if learning_rate is None else learning_rate
+    if not learning_rate > 0.0:
+        raise WarmStartError(f"learning_rate must be positive, got {learning_rate!r}")
     return (_JaxActor if is_jax(model) else _TorchActor)(model, learning_rate)
 
 
@@ -421,12 +424,10 @@ class _JaxActor:
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def _check_arguments(learning_rate: float | None, **counts: int) -> None:
+def _check_counts(**counts: int) -> None:
     for name, value in counts.items():
         if value < 1:
             raise WarmStartError(f"{name} must be at least 1, got {value!r}")
-    if learning_rate is not None and not learning_rate > 0.0:
-        raise WarmStartError(f"learning_rate must be positive, got {learning_rate!r}")
 
 
 def _check_spaces(model: BaseAlgorithm, episodes: Episodes) -> None:

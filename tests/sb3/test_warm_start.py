@@ -433,6 +433,8 @@ def test_what_can_not_be_rehearsed_is_refused():
         sb3.DQN("MlpPolicy", Point(spaces.Discrete(3)), buffer_size=10).learn(9, callback=Rehearsal(data, steps=100))
     with pytest.raises(WarmStartError, match="steps must be at least 1, got 0"):
         Rehearsal(data, steps=0)
+    with pytest.raises(WarmStartError, match=r"learning_rate must be positive, got 0\.0"):
+        make("sb3.SAC", learning_rate=0.0).learn(9, callback=Rehearsal(data, steps=100))
     other = dataclasses.replace(data, action_space=spaces.Box(-1, 1, (2,)))
     with pytest.raises(WarmStartError, match=r"actions of Box\(-1\.0, 1\.0.*take data of the model's"):
         make("sb3.SAC").learn(9, callback=Rehearsal(other, steps=100))
