@@ -166,6 +166,12 @@ class WarmStartConfig(Strict):
     epochs: int = Field(30, ge=1)
     learning_rate: float | None = Field(None, gt=0, description="the policy's own by default")
     batch_size: int = Field(128, ge=1)
+    rehearsal: int = Field(
+        0,
+        ge=0,
+        description="iterations in which cloning goes on beside learning, less and less, so that the policy is kept; "
+        "off-policy only",
+    )
 
 
 class PriorConfig(Strict):

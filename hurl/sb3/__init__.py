@@ -4,6 +4,6 @@
 
 from hurl.sb3.algorithms import guided
 from hurl.sb3.jump_start import JumpStart, jump_started
-from hurl.sb3.warm_start import CloningResult, WarmStartError, warm_start
+from hurl.sb3.warm_start import CloningResult, Rehearsal, WarmStartError, warm_start
 
-__all__ = ["CloningResult", "JumpStart", "WarmStartError", "guided", "jump_started", "warm_start"]
+__all__ = ["CloningResult", "JumpStart", "Rehearsal", "WarmStartError", "guided", "jump_started", "warm_start"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -13,8 +14,11 @@ import torch
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from hurl.data import Episodes, load_episodes
+from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.internals import has_actor, has_memory, is_jax
 from hurl.sb3.spaces import check_spaces
 
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
 SUPPORTED = "SAC, TQC, CrossQ, TD3, DDPG, PPO, A2C and TRPO"
 # Transitions whose loss is computed in one call.
 TRANSITIONS_PER_CALL = 2048
+# Updates of a rehearsal in one call: always as many, so that SBX compiles them once.
+UPDATES_PER_CALL = 16
 
 
 class WarmStartError(ValueError):
@@ -75,6 +81,8 @@ def warm_start(
     returns, which trained as preferences between actions would mislead the learning that follows. Of a guided model
     with a ladder, all rungs get the networks of λ = 1 after it.
 
+    Critics that know nothing lead a cloned policy away from what it can do as soon as it learns: see `Rehearsal`.
+
     :param model: an actor-critic model of Stable-Baselines3, sb3-contrib or SBX, guided or not
     :param dataset: a Minari dataset or its id, or episodes that were read before
     :param epochs: passes over the data; each leaves out what does not fill a batch, other transitions every time
@@ -84,13 +92,12 @@ def warm_start(
     :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
     """
     _check_actor(model)
-    learning_rate = float(model.lr_schedule(1.0)) if learning_rate is None else learning_rate
-    _check_arguments(epochs, learning_rate, batch_size)
+    _check_counts(epochs=epochs, batch_size=batch_size)
     episodes = load_episodes(dataset, root)
     check_spaces(model, episodes)
 
     started = perf_counter()
-    actor = (_JaxActor if is_jax(model) else _TorchActor)(model, learning_rate)
+    actor = _build_actor(model, learning_rate)
     data = actor.prepare(_observations(model, episodes), _targets(model, episodes))
     before = actor.loss(data)
     generator, updates = np.random.default_rng(seed), 0
@@ -103,15 +110,111 @@ def warm_start(
         if not np.isfinite(loss):
             raise WarmStartError(
                 f"cloning {episodes.name} diverged in epoch {epoch}, the loss is {loss}: lower the learning rate "
-                f"from {learning_rate}"
+                f"from {actor.learning_rate}"
             )
         updates += len(batches)
         report(epoch, loss)
-    actor.finish()
-    share_networks = getattr(model, "share_networks", None)
-    if share_networks is not None:
-        share_networks()
+    actor.write()
+    actor.write_target()
+    if isinstance(model, GuidedAlgorithm):
+        model.share_networks()
     return CloningResult(epochs, updates, perf_counter() - started, before, actor.loss(data))
+
+
+class Rehearsal(BaseCallback):
+    """Cloning that goes on while an off-policy model learns, so that it keeps what `warm_start` has given it.
+
+    The critics of a cloned policy know nothing yet, and what they ask for undoes the clone within some hundred updates.
+    So the actor is cloned into again after each call of `train`, at first as often as the model has updated itself,
+    then less and less:
+
+        updates of the rehearsal = own updates · max(0, 1 − t / steps)      t the model's count of environment steps
+
+    It is a callback of `learn`. Its optimiser is one of its own, as that of `warm_start`; the algorithm's, and target
+    actors, are not touched. Observations are normalised as in `warm_start`, when learning begins. Of a guided
+    model with a ladder, every rung rehearses as often as it learns.
+
+    :param dataset: a Minari dataset or its id, or episodes that were read before
+    :param steps: environment steps until nothing is rehearsed any more
+    :param learning_rate: None means that of the policy at the beginning of its training
+    :param seed: of what is drawn from the data
+    :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
+    """
+
+    def __init__(
+        self,
+        dataset: Episodes | MinariDataset | str,
+        *,
+        steps: int,
+        learning_rate: float | None = None,
+        batch_size: int = 128,
+        seed: int = 0,
+        root: Path | None = None,
+    ) -> None:
+        super().__init__()
+        _check_counts(steps=steps, batch_size=batch_size)
+        self.episodes = load_episodes(dataset, root)
+        self.steps, self.learning_rate, self.batch_size, self.seed = steps, learning_rate, batch_size, seed
+
+    def _init_callback(self) -> None:
+        model = self.model
+        _check_actor(model)
+        if not isinstance(model, OffPolicyAlgorithm):
+            raise WarmStartError(
+                f"{type(model).__name__} can't rehearse, which is for algorithms with a replay buffer: leave it out, "
+                "or take one of SAC, TQC, CrossQ, TD3 and DDPG"
+            )
+        check_spaces(model, self.episodes)
+        self.actors = []
+        for rung in self._rungs():
+            with rung:
+                self.actors.append(_build_actor(model, self.learning_rate))
+        self.data = self.actors[0].prepare(_observations(model, self.episodes), _targets(model, self.episodes))
+        self.begin(self.seed)
+
+    def begin(self, seed: int) -> None:
+        """Begin anew, with optimisers that have no past: what comes depends on the model and the seed alone."""
+        self.generator = np.random.default_rng(seed)
+        self.due, self.own_updates = [0.0] * len(self.actors), [0] * len(self.actors)
+        for number, rung in enumerate(self._rungs()):
+            with rung:
+                self.actors[number].begin(self.model.policy)
+                self.own_updates[number] = self.model._n_updates
+
+    def rehearse(self) -> None:
+        """Clone as often as is due after the updates that the model has made since the last time."""
+        share = max(0.0, 1.0 - self.model.num_timesteps / self.steps)
+        for number, rung in enumerate(self._rungs()):
+            with rung:
+                updates = self.model._n_updates
+                self.due[number] += share * (updates - self.own_updates[number])
+                self.own_updates[number] = updates
+                if share > 0.0:
+                    self._clone(number)
+
+    def _clone(self, number: int) -> None:
+        actor = self.actors[number]
+        actor.read()
+        while self.due[number] >= UPDATES_PER_CALL:
+            batches = self.generator.integers(self.episodes.transitions, size=(UPDATES_PER_CALL, self.batch_size))
+            self.logger.record_mean("rehearsal/loss", actor.run_epoch(self.data, batches))
+            self.due[number] -= UPDATES_PER_CALL
+        actor.write()
+
+    def _rungs(self) -> list[AbstractContextManager[None]]:
+        """Return what puts each rung's networks in their place; without a ladder there is one."""
+        if isinstance(self.model, GuidedAlgorithm) and self.model.guidance is not None:
+            return [self.model.on_rung(rung) for rung in range(max(1, len(self.model.guidance.rungs)))]
+        return [nullcontext()]
+
+    def _on_rollout_start(self) -> None:
+        self.rehearse()
+
+    def _on_training_end(self) -> None:
+        self.rehearse()
+
+    def _on_step(self) -> bool:
+        return True
 
 
 def _check_actor(model: BaseAlgorithm) -> None:
@@ -163,15 +266,30 @@ def _chunks(transitions: int) -> list[slice]:
 # Actors --------------------------------------------------------------------------------------------------------------
 
 
+def _build_actor(model: BaseAlgorithm, learning_rate: float | None) -> _JaxActor | _TorchActor:
+    learning_rate = float(model.lr_schedule(1.0)) if learning_rate is None else learning_rate
+    if not learning_rate > 0.0:
+        raise WarmStartError(f"learning_rate must be positive, got {learning_rate!r}")
+    return (_JaxActor if is_jax(model) else _TorchActor)(model, learning_rate)
+
+
 class _TorchActor:
     """The actor of a Stable-Baselines3 or sb3-contrib model, with an optimiser of its own."""
 
     def __init__(self, model: BaseAlgorithm, learning_rate: float) -> None:
-        self.policy: Any = model.policy
         self.discrete = not isinstance(model.action_space, Box)
+        self.learning_rate = learning_rate
+        self.begin(model.policy)
+
+    def begin(self, policy: Any) -> None:
+        """Take a policy of the same kind, and an optimiser that has no past."""
+        self.policy = policy
         # Adam leaves alone what has no gradient: the critic's layers, and the standard deviation.
         parameters = getattr(self.policy, "actor", self.policy).parameters()
-        self.optimizer = torch.optim.Adam(parameters, learning_rate, fused=True)
+        self.optimizer = torch.optim.Adam(parameters, self.learning_rate, fused=True)
+
+    def read(self) -> None:
+        """Nothing is to be read: the policy's own parameters are changed."""
 
     def prepare(self, observations: NDArray[Any], targets: NDArray[Any]) -> _Data:
         inputs, _ = self.policy.obs_to_tensor(observations)
@@ -195,8 +313,12 @@ class _TorchActor:
         sums = [self._losses(data.observations[chunk], data.targets[chunk]).sum() for chunk in _chunks(len(data))]
         return sum(map(float, sums)) / len(data)
 
-    def finish(self) -> None:
+    def write(self) -> None:
+        """Leave no gradients behind."""
         self.optimizer.zero_grad()
+
+    def write_target(self) -> None:
+        """Make the target actor, where there is one, a copy of the actor."""
         if hasattr(self.policy, "actor_target"):
             self.policy.actor_target.load_state_dict(self.policy.actor.state_dict())
 
@@ -214,15 +336,23 @@ class _JaxActor:
         import jax
         import optax
 
-        self.policy: Any = model.policy
         self.discrete = not isinstance(model.action_space, Box)
+        self.learning_rate, self.optimizer = learning_rate, optax.adam(learning_rate)
+        self.compiled_epoch, self.compiled_losses = jax.jit(self._scan), jax.jit(self._losses)
+        self.begin(model.policy)
+
+    def begin(self, policy: Any) -> None:
+        """Take a policy of the same kind, and an optimiser that has no past."""
+        self.policy = policy
+        self.apply: Any = policy.actor_state.apply_fn
+        self.read()
+        self.optimizer_state = self.optimizer.init(self.parameters)
+
+    def read(self) -> None:
+        """Take the parameters as they are now."""
         state: Any = self.policy.actor_state
-        self.apply: Any = state.apply_fn
         self.parameters = state.params
         self.statistics = getattr(state, "batch_stats", None)  # of CrossQ's batch normalisation
-        self.optimizer = optax.adam(learning_rate)
-        self.optimizer_state = self.optimizer.init(state.params)
-        self.compiled_epoch, self.compiled_losses = jax.jit(self._scan), jax.jit(self._losses)
 
     def prepare(self, observations: NDArray[Any], targets: NDArray[Any]) -> _Data:
         import jax.numpy as jnp
@@ -243,13 +373,16 @@ class _JaxActor:
         ]
         return float(np.concatenate(losses).mean(dtype=np.float64))
 
-    def finish(self) -> None:
+    def write(self) -> None:
+        """Put the parameters into the policy."""
         state = self.policy.actor_state.replace(params=self.parameters)
-        if self.statistics is not None:
-            state = state.replace(batch_stats=self.statistics)
+        self.policy.actor_state = state if self.statistics is None else state.replace(batch_stats=self.statistics)
+
+    def write_target(self) -> None:
+        """Make the target actor, where there is one, a copy of the actor."""
+        state = self.policy.actor_state
         if hasattr(state, "target_params"):
-            state = state.replace(target_params=self.parameters)
-        self.policy.actor_state = state
+            self.policy.actor_state = state.replace(target_params=self.parameters)
 
     def _scan(self, carry: Any, observations: Any, targets: Any, batches: Any) -> Any:
         import jax
@@ -290,9 +423,7 @@ class _JaxActor:
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def _check_arguments(epochs: int, learning_rate: float, batch_size: int) -> None:
-    for name, value in (("epochs", epochs), ("batch_size", batch_size)):
+def _check_counts(**counts: int) -> None:
+    for name, value in counts.items():
         if value < 1:
             raise WarmStartError(f"{name} must be at least 1, got {value!r}")
-    if not learning_rate > 0.0:
-        raise WarmStartError(f"learning_rate must be positive, got {learning_rate!r}")

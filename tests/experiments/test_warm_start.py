@@ -16,6 +16,7 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
 from hurl.experiments.trainers.base import EVALUATION, derive_seed
 from hurl.experiments.trainers.sb3 import SB3Trainer
+from hurl.sb3 import WarmStartError
 from tests.experiments.conftest import SAC, repeating
 from tests.experiments.swinging import DATASET, write_pushing
 from tests.experiments.test_cli import hurl
@@ -62,6 +63,50 @@ def test_an_interrupted_warm_start_ends_as_one_left_alone(warm, tmp_path, base):
             train(config, tmp_path / "killed", stop_after(iteration))
     train(config, tmp_path / "killed")
     assert repeating(tmp_path / "killed/metrics.csv") == repeating(tmp_path / "alone/metrics.csv")
+
+
+LADDER = {"heuristic": "tests.experiments.pendulum:upright", "schedule": {"kind": "ladder", "rungs": [0.5, 1.0]}}
+
+
+@pytest.mark.parametrize(("base", "changes"), [("sbx.SAC", {}), ("sb3.TD3", {"guidance": LADDER})])
+def test_a_run_interrupted_while_it_rehearses_ends_as_one_left_alone(warm, tmp_path, base, changes):
+    warm["warm_start"] |= {"rehearsal": 5}
+    config = configure(warm | {"iterations": 4, "updates_per_iteration": 40} | changes, base)
+    train(config, tmp_path / "alone")
+    for iteration in (0, 3):
+        with pytest.raises(InterruptionError):
+            train(config, tmp_path / "killed", stop_after(iteration))
+    train(config, tmp_path / "killed")
+    assert repeating(tmp_path / "killed/metrics.csv") == repeating(tmp_path / "alone/metrics.csv")
+    log = EventAccumulator(str(tmp_path / "alone/tensorboard")).Reload()
+    assert [event.step for event in log.Scalars("rehearsal/loss")] == [100, 200, 300]
+
+
+def test_a_rehearsal_needs_the_data_it_began_with_until_it_is_over(warm, tmp_path, monkeypatch):
+    warm["warm_start"] |= {"rehearsal": 4}
+    config = configure(warm | {"iterations": 6})
+    with pytest.raises(InterruptionError):
+        train(config, tmp_path / "run", stop_after(2))
+    shutil.move(tmp_path / "data", tmp_path / "old")
+    with pytest.raises(DatasetError, match=f"no dataset '{DATASET}'"):
+        train(config, tmp_path / "run")
+    write_pushing(tmp_path / "data", monkeypatch, seed=100)
+    with pytest.raises(RunFolderError, match=rf"dataset {DATASET} has changed since the run .* began"):
+        train(config, tmp_path / "run")
+    shutil.rmtree(tmp_path / "data")
+    shutil.move(tmp_path / "old", tmp_path / "data")
+    with pytest.raises(InterruptionError):
+        train(config, tmp_path / "run", stop_after(4))
+    shutil.rmtree(tmp_path / "data")
+    assert len(train(config, tmp_path / "run")) == 7
+
+
+def test_an_algorithm_that_can_not_rehearse_is_refused_before_anything_is_cloned(warm, tmp_path):
+    warm["warm_start"] |= {"rehearsal": 2}
+    epochs = []
+    with pytest.raises(WarmStartError, match="PPO can't rehearse, which is for algorithms with a replay buffer"):
+        train(configure(warm, "sb3.PPO"), tmp_path / "run", report_cloning=lambda epoch, loss: epochs.append(epoch))
+    assert epochs == []
 
 
 def test_a_run_killed_before_its_first_checkpoint_clones_again(warm, tmp_path, monkeypatch):
@@ -161,11 +206,12 @@ def test_a_warm_start_is_part_of_the_configuration(warm):
     config = configure(warm)
     assert validate(yaml.safe_load(config.to_yaml()), "copy") == config
     defaults = RunConfig.model_validate(warm | {"warm_start": {"dataset": DATASET}}).warm_start
-    assert (defaults.epochs, defaults.learning_rate, defaults.batch_size) == (30, None, 128)
+    assert (defaults.epochs, defaults.learning_rate, defaults.batch_size, defaults.rehearsal) == (30, None, 128, 0)
     for values, message in (
         ({"warm_start": None, "iterations": 0}, "iterations: .*greater than or equal to 1, got 0 without a warm_start"),
         ({"warm_start": {"dataset": DATASET, "epochs": 0}}, r"warm_start\.epochs: .*greater than or equal to 1, got 0"),
         ({"warm_start": {"dataset": DATASET, "epoch": 3}}, r"unknown key 'warm_start\.epoch'; did you mean 'epochs'"),
+        ({"warm_start": {"dataset": DATASET, "rehearsal": -1}}, r"rehearsal: .*greater than or equal to 0, got -1"),
         ({"iterations": -1}, "iterations: .*greater than or equal to 0, got -1"),
     ):
         with pytest.raises(ConfigurationError, match=message):

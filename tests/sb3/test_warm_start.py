@@ -1,6 +1,7 @@
 """Behaviour cloning into the actors of Stable-Baselines3, sb3-contrib and SBX."""
 
 import dataclasses
+from contextlib import nullcontext
 from copy import deepcopy
 
 import gymnasium as gym
@@ -16,7 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import hurl
 from hurl.data import DatasetError, Episodes
-from hurl.sb3 import WarmStartError, warm_start
+from hurl.sb3 import Rehearsal, WarmStartError, warm_start
 
 OFF_POLICY = {"learning_starts": 0, "buffer_size": 200, "batch_size": 16, "policy_kwargs": {"net_arch": [32]}}
 ON_POLICY = {"n_steps": 64, "policy_kwargs": {"net_arch": [32]}}
@@ -346,3 +347,94 @@ def test_images_are_cloned_from_with_their_channels_last(library):
     model = library.PPO("CnnPolicy", Pictures(), seed=0, n_steps=64)
     warm_start(model, data, epochs=15, learning_rate=1e-3, batch_size=16)
     assert (deterministic(model, data) == actions).all()
+
+
+# Rehearsal -----------------------------------------------------------------------------------------------------------
+
+
+class Misleading(Point):
+    """A reward for actions that are far from most of the expert's."""
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, float(action[0]), *rest
+
+
+def rehearsing(name, schedule=None, **options):
+    """A model that would learn something else than the data's actions, and soon."""
+    algorithm, parameters = CONTINUOUS[name]
+    options |= {"learning_rate": 1e-2, "train_freq": 10, "gradient_steps": 20, "gamma": 0.9, "seed": 0}
+    if schedule is not None:
+        algorithm = hurl.guided(algorithm)
+        options["guidance"] = hurl.Guidance(lambda states: 0 * states[:, 0], schedule, gamma=0.9)
+    return algorithm("MlpPolicy", Misleading(), **deepcopy(parameters | options))
+
+
+def distance(model, data):
+    return np.square(deterministic(model, data) - data.actions).mean()
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        ("sb3.SAC", None),
+        ("sb3.TD3", hurl.Ladder(0.5, 1.0)),
+        ("contrib.TQC", None),
+        ("sbx.SAC", hurl.Ladder(0.5, 1.0)),
+        ("sbx.TD3", hurl.ConstantSchedule(0.5)),
+    ],
+)
+def test_a_rehearsal_keeps_what_was_cloned(name, schedule):
+    data = episodes_of(expert, Point())
+    distances = []
+    for callback in (None, Rehearsal(data, steps=1000, learning_rate=1e-2)):
+        model = rehearsing(name, schedule)
+        warm_start(model, data, epochs=10, learning_rate=1e-2)
+        model.learn(50, callback=callback)
+        rungs = [nullcontext()] if schedule is None else [model.on_rung(rung) for rung in range(len(model._networks))]
+        for rung in rungs:
+            with rung:
+                distances.append(distance(model.policy, data))
+    alone, rehearsed = np.reshape(distances, (2, -1))
+    assert (rehearsed < 0.5 * alone).all()
+
+
+def test_a_rehearsal_is_as_long_as_the_models_own_updates_and_fades():
+    data, drawn = episodes_of(expert, Point()), []
+
+    class Counted(Rehearsal):
+        def _clone(self, number):
+            before = self.due[number]
+            super()._clone(number)
+            drawn.append(before - self.due[number])
+
+    rehearsing("sb3.TD3", train_freq=10, gradient_steps=20).learn(60, callback=Counted(data, steps=40))
+    # Of 20 own updates each, 15, 10 and 5 are due after 10, 20 and 30 steps; 16 are done at once.
+    assert drawn == [0, 0, 16, 0]
+
+
+def test_a_rehearsal_leaves_critics_targets_and_optimisers_to_the_algorithm():
+    model, rehearsal = rehearsing("sb3.TD3").learn(10), Rehearsal(episodes_of(expert, Point()), steps=1000)
+    before = deepcopy(model.get_parameters())
+    rehearsal.init_callback(model)
+    model._n_updates += 20
+    rehearsal.rehearse()
+    after = model.get_parameters()
+    changed = {name for name, value in before["policy"].items() if not torch.equal(value, after["policy"][name])}
+    assert changed == {name for name in before["policy"] if name.startswith("actor.")}
+    assert equal(*({name: state[name] for name in state if name != "policy"} for state in (before, after)))
+
+
+def test_what_can_not_be_rehearsed_is_refused():
+    data = episodes_of(expert, Point())
+    with pytest.raises(WarmStartError, match=r"PPO can't rehearse.*replay buffer: leave it out, or take one of SAC"):
+        make("sb3.PPO").learn(64, callback=Rehearsal(data, steps=100))
+    with pytest.raises(WarmStartError, match=r"DQN can't be warm-started.*take one of SAC, TQC"):
+        sb3.DQN("MlpPolicy", Point(spaces.Discrete(3)), buffer_size=10).learn(9, callback=Rehearsal(data, steps=100))
+    with pytest.raises(WarmStartError, match="steps must be at least 1, got 0"):
+        Rehearsal(data, steps=0)
+    with pytest.raises(WarmStartError, match=r"learning_rate must be positive, got 0\.0"):
+        make("sb3.SAC", learning_rate=0.0).learn(9, callback=Rehearsal(data, steps=100))
+    other = dataclasses.replace(data, action_space=spaces.Box(-1, 1, (2,)))
+    with pytest.raises(DatasetError, match=r"actions of Box\(-1\.0, 1\.0.*take data of the model's"):
+        make("sb3.SAC").learn(9, callback=Rehearsal(other, steps=100))

@@ -55,7 +55,7 @@ from hurl.experiments.trainers.base import (
 from hurl.guidance import Guidance
 from hurl.names import nearest
 from hurl.prior import PriorData
-from hurl.sb3 import JumpStart, guided, internals, jump_started, warm_start
+from hurl.sb3 import JumpStart, Rehearsal, guided, internals, jump_started, warm_start
 from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.jump_start import JumpStarted
 from hurl.sb3.replay import GuidedReplayBuffer
@@ -88,17 +88,18 @@ class SB3Trainer:
         self.model = _build_model(config, self.env, guidance, self._read_prior())
         self.model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
         self.callback: Any = None
+        self.rehearsal: Rehearsal | None = None
 
     def _read_prior(self) -> PriorData | None:
-        """Read the data that batches take a share of, which must be the one that the run began with."""
+        """Read the data that batches take a share of."""
         prior = self.config.prior
         if prior is None or self.config.iterations == 0:
             return None
-        assert prior.dataset is not None  # `train` refuses a run whose data is still to be made
         return PriorData(self._read_data(prior.dataset, prior.root), prior.share, prior.blend)
 
-    def _read_data(self, dataset: str, root: Path | None) -> Episodes:
-        """Read a dataset, once where a warm start and prior data are the same."""
+    def _read_data(self, dataset: str | None, root: Path | None) -> Episodes:
+        """Read a dataset, once where several are the same; it must not change while a run goes on."""
+        assert dataset is not None  # `train` refuses a run whose data is still to be made
         if (dataset, root) not in self._datasets:
             self._datasets[dataset, root] = load_episodes(dataset, root)
             self.folder.pin_input(f"dataset {dataset}", self._datasets[dataset, root].digest)
@@ -118,13 +119,13 @@ class SB3Trainer:
         """Warm-start the actor with the configuration's dataset."""
         settings = self.config.warm_start
         assert settings is not None
-        assert settings.dataset is not None  # `train` refuses a run whose data is still to be made
 
         def log(epoch: int, loss: float) -> None:
             self.model.logger.record("cloning/loss", loss)
             self.model.logger.dump(epoch)
             report(epoch, loss)
 
+        self._begin_rehearsal(0)  # an algorithm that can't is refused before anything is cloned
         result = warm_start(
             self.model,
             self._read_data(settings.dataset, settings.root),
@@ -138,10 +139,27 @@ class SB3Trainer:
             self.model.take_guide()
         return result.seconds
 
+    def _begin_rehearsal(self, iteration: int) -> None:
+        """Let the rehearsal begin anew after an iteration, so that nothing of it needs saving; or let it be over."""
+        settings = self.config.warm_start
+        if settings is None or iteration >= settings.rehearsal:
+            self.rehearsal = None
+            return
+        if self.rehearsal is None:
+            self.rehearsal = Rehearsal(
+                self._read_data(settings.dataset, settings.root),
+                steps=settings.rehearsal * self.config.steps_per_iteration,
+                learning_rate=settings.learning_rate,
+                batch_size=settings.batch_size,
+            )
+            self.rehearsal.init_callback(self.model)
+        self.rehearsal.begin(derive_seed(self.config, CLONING, iteration + 1))
+
     def iterate(self) -> dict[str, float]:
         """Collect rollouts and train after each, until the iteration's steps are taken."""
         if self.callback is None:
-            self._begin_episodes(self.model.num_timesteps // self.config.steps_per_iteration)
+            self._begin_episodes(self._iteration)
+            self._begin_rehearsal(self._iteration)
             self.callback = internals.begin_learning(
                 self.model, self.config.iterations * self.config.steps_per_iteration
             )
@@ -151,6 +169,8 @@ class SB3Trainer:
             steps = internals.collect(self.model, self.callback)
             collected = perf_counter()
             internals.train(self.model, steps)
+            if self.rehearsal is not None:
+                self.rehearsal.rehearse()
             collecting, training = collecting + collected - began, training + perf_counter() - collected
             left -= steps
         returns = [float(episode["r"]) for episode in self.model.ep_info_buffer or ()]
@@ -191,6 +211,7 @@ class SB3Trainer:
         write_checkpoint(self.folder, iteration, state, weights)
         if 0 < iteration < self.config.iterations:
             self._begin_episodes(iteration)
+            self._begin_rehearsal(iteration)
 
     def load(self, checkpoint: Path) -> None:
         """Put a checkpoint into the model, which is freshly built."""
@@ -210,11 +231,17 @@ class SB3Trainer:
         model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
         model.ep_success_buffer = deque(maxlen=model._stats_window_size)
         _set_random_states(model, state["random"])
+        self._begin_rehearsal(self._iteration)  # whose data may be missing
 
     def close(self) -> None:
         """Let go of the environments."""
         self.model.logger.close()
         self.env.close()
+
+    @property
+    def _iteration(self) -> int:
+        """How many iterations are done."""
+        return self.model.num_timesteps // self.config.steps_per_iteration
 
     def _begin_episodes(self, iteration: int) -> None:
         internals.begin_episodes(self.model, self.env, derive_seed(self.config, TRAINING, iteration))
