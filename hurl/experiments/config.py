@@ -150,8 +150,8 @@ class GuidanceConfig(Strict):
     ] = Field(
         description="module:function, a saved heuristic's folder, or the kind of one to be fitted to the run's data"
     )
-    schedule: ScheduleConfig = Field(
-        default_factory=lambda: ScheduleConfig(kind="ladder"), description="without it, a ladder with rungs by gamma"
+    schedule: ScheduleConfig | None = Field(
+        None, description="without it, a constant λ for a heuristic that is a lower bound, else a ladder, by gamma"
     )
     shaping: Shaping = "hurl"
 
@@ -293,14 +293,7 @@ class RunConfig(Strict):
         if self.iterations == 0 and self.warm_start is None:
             raise ValueError("iterations: input should be greater than or equal to 1, got 0 without a warm_start")
         if self.guidance is not None:
-            try:
-                schedule = self.guidance.schedule.build(max(1, self.iterations))
-                check_shaping(schedule, self.guidance.shaping)
-                if isinstance(schedule, Ladder):
-                    schedule.for_gamma(self.gamma)
-                    self._check_ladder()
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"guidance.schedule: {error}") from None
+            self._check_schedule(self.guidance)
         self._check_jump_start()
         if self.data is None and self.needs_data:
             raise ValueError(
@@ -324,6 +317,18 @@ class RunConfig(Strict):
             raise ValueError("jump_start and guidance are two ways to the same end: leave one of them out")
         if self.prior is not None:
             raise ValueError("jump_start can't be had with prior data in the batches: leave one of them out")
+
+    def _check_schedule(self, guidance: GuidanceConfig) -> None:
+        """Check the schedule; without one it may be a ladder."""
+        try:
+            given = guidance.schedule
+            schedule = Ladder() if given is None else given.build(max(1, self.iterations))
+            check_shaping(schedule, guidance.shaping)
+            if isinstance(schedule, Ladder):
+                schedule.for_gamma(self.gamma)
+                self._check_ladder()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"guidance.schedule: {error}") from None
 
     def _check_ladder(self) -> None:
         if not self.algorithm.library.has_ladder:
