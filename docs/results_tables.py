@@ -17,6 +17,7 @@ import numpy as np
 
 from hurl.envs import PROCGEN_GAMES
 from hurl.experiments.folder import RunFolder
+from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import auc
 from hurl.files import write_whole
 from hurl.reports import Collection, Environment, collect_panels, compute_report
@@ -52,11 +53,17 @@ PILOT_COLUMNS = ["iteration", "steps", "return_mean", "return_std", "episode_len
 PILOT_FIRST, PILOT_LAST = 5, 15
 
 
-def copy_runs(campaign: Path) -> None:
-    """Copy what is small of finished runs and of their heuristics; paths in it become relative to the campaign."""
+def copy_runs(campaign: Path, into: str | None = None) -> None:
+    """Copy what is small of finished runs and of their heuristics; paths in it become relative to the campaign.
+
+    :param into: a folder of the results for all that is not of the gauntlet; without it the panels of the pictures
+    """
     presets = [preset for panels in PICTURES_OF.values() for preset in panels.values()]
-    for preset in [*presets, *sorted(path.name for path in campaign.glob("gauntlet-*"))]:
-        results = RESULTS / "gauntlet" if preset.startswith("gauntlet-") else RESULTS
+    if into is not None:
+        presets = sorted({folder.parts[-3] for folder in campaign.glob("*/*/seed-*")} - {CampaignFolder.SHARED})
+    own = [preset for preset in presets if not preset.startswith("gauntlet-")]
+    for preset in [*own, *sorted(path.name for path in campaign.glob("gauntlet-*"))]:
+        results = RESULTS / "gauntlet" if preset.startswith("gauntlet-") else RESULTS / (into or "")
         for folder in sorted((campaign / preset).glob("*/seed-*")):
             run = RunFolder(folder)
             rows = run.read_metrics()
@@ -164,9 +171,11 @@ def main() -> None:
     """Copy runs, or print tables and draw pictures."""
     parser = argparse.ArgumentParser(description="Tables and pictures of docs/results.md.")
     parser.add_argument("--copy", type=Path, metavar="CAMPAIGN", help="take over the runs of a campaign, and stop")
-    campaign = parser.parse_args().copy
+    parser.add_argument("--into", metavar="FOLDER", help="of the results, for these runs, such as logged-data")
+    arguments = parser.parse_args()
+    campaign = arguments.copy
     if campaign is not None:
-        copy_runs(campaign)
+        copy_runs(campaign, arguments.into)
         copy_pilots(campaign)
         return
     for picture, presets in PICTURES_OF.items():
