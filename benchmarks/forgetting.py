@@ -50,7 +50,7 @@ def main() -> None:
         for seed in arguments.seeds:
             run(arguments, rehearsal, seed)
     with (arguments.out / "forgetting.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["variant", "rehearsal", "seed", "iteration", "return"])
         for metrics in sorted(arguments.out.glob("*/rehearsal-*/seed-*/metrics.csv")):
             variant, rehearsal_name, seed_name = metrics.parts[-4:-1]
