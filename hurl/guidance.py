@@ -184,9 +184,10 @@ class Guidance:
         steps_per_iteration: int = 10_000,
         shaping: Shaping = "hurl",
     ) -> None:
-        schedule = default_schedule(heuristic, gamma) if schedule is None else schedule
         if not callable(heuristic):
             raise TypeError(f"the heuristic must be a function of a batch of observations, got {heuristic!r}")
+        _check_gamma(gamma)
+        schedule = default_schedule(heuristic, gamma) if schedule is None else schedule
         if not callable(schedule) and not isinstance(schedule, Ladder):
             raise TypeError(
                 "the schedule must be a function of the iteration, such as ConstantSchedule(0.9), or a Ladder, "

@@ -28,6 +28,8 @@ PATIENCE = 20
 PROGRESS = 0.5
 # Guidance that has kept less than this share of its greatest lead is in doubt again.
 KEPT = 0.75
+# Blocks after which about two thirds of what is above the present mean is forgotten.
+MEMORY = 20
 # A rung's episodes count as long as the mean of about so many of its newest.
 EPISODES_FOR_LENGTH = 20
 # Once it is decided, the rungs that are not the best have one of so many updates among them.
@@ -42,7 +44,7 @@ def rungs_for(gamma: float) -> tuple[float, ...]:
     :param gamma: γ ∈ (0, 1), the discount of the original MDP
     """
     if not 0.0 < gamma < 1.0:
-        raise ValueError(f"gamma={gamma!r} has no finite horizon to choose the rungs by: name them, Ladder(0.9, 1.0)")
+        raise ValueError(f"gamma={gamma!r} has no finite horizon to choose λ by: name a schedule, Ladder(0.9, 1.0)")
     return (1.0 - (1.0 - gamma) ** HORIZON_EXPONENT) / gamma, 1.0
 
 
@@ -98,7 +100,7 @@ class Ladder:
 
 
 class Bandit:
-    """Which rung acts: all of them as long as it is open which is the best, and then that one, but for some episodes.
+    """Which rung acts: all of them as long as it is open which is the best, and then that one, but for some steps.
 
     A rung is judged by blocks, the mean returns of its newest iterations: learners change from one iteration to the
     next, and all episodes of one come from about the same policy, so that they are one piece of evidence. It is decided
@@ -147,8 +149,15 @@ class Bandit:
                 blocks.append(fmean(rung))
                 rung.clear()
         self.closed += 1
-        self.peaks = [max(pair) for pair in zip(self.peaks, np.nan_to_num(self.means, nan=-math.inf), strict=True)]
+        self._remember_peaks()
         self.decided = self.best if self._is_best(self.best) and not self._is_in_doubt(self.best) else None
+
+    def _remember_peaks(self) -> None:
+        """Keep the highest mean of each rung's whole windows, which fades so that nothing is in doubt for ever."""
+        for rung, blocks in enumerate(self.blocks):
+            if len(blocks) == self.ladder.window:
+                mean, peak = fmean(blocks), self.peaks[rung]
+                self.peaks[rung] = mean if mean >= peak else peak - (peak - mean) / MEMORY
 
     @property
     def means(self) -> NDArray[np.float64]:
@@ -229,8 +238,8 @@ class Bandit:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned; what a ladder of other rungs knows is of no use."""
-        if tuple(state["rungs"]) != self.ladder.rungs:
+        """Go on from what `state` returned; what a ladder of other rungs, or of an earlier kind, knows is of no use."""
+        if tuple(state["rungs"]) != self.ladder.rungs or "lengths" not in state:
             return
         self.current = [list(returns) for returns in state["current"]]
         self.blocks = [deque(blocks, maxlen=self.ladder.window) for blocks in state["blocks"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ class PriorData:
         r̃ = r + (1 − λ_τ)·γ·G(s'),    γ̃ = λ_τ·γ,    λ_τ = 1 − blend·rank(τ)
 
     with G(s') the discounted return after s' and rank(τ) ∈ (0, 1] the place of its return, 1 the best. Source: HUBL
-    (Geng, Pacchiano, Kolobov, Cheng, ICLR 2024), with its `rank` labels; its λ is our 1 − λ.
+    (Geng, Pacchiano, Kolobov, Cheng, ICLR 2024), with its `rank` labels; its λ is our 1 − λ. On the last rung of a
+    ladder, the problem itself, nothing is blended.
 
     :param dataset: a Minari dataset or its id, or episodes that were read before
     :param share: of every batch, between 0 and 1
@@ -37,6 +39,11 @@ class PriorData:
     root: Path | None = None
 
     def __post_init__(self) -> None:
+        if self.dataset is None:
+            raise TypeError("prior data needs a dataset: a Minari dataset or its id, or episodes, got None")
+        for name, value in (("share", self.share), ("blend", self.blend)):
+            if value is not None and not isinstance(value, Real):
+                raise TypeError(f"{name} must be a number, got {value!r}")
         if not 0.0 < self.share < 1.0:
             raise ValueError(
                 f"the share of prior data in a batch must lie between 0 and 1, got {self.share!r}: 0.5 is half of it, "

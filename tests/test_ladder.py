@@ -49,7 +49,7 @@ def test_bad_settings_are_named():
         hurl.Ladder([0.9, 1.0])
     with pytest.raises(ValueError, match=r"a ladder is for shaping='hurl', .* not for 'pbrs': give it a schedule"):
         hurl.Guidance(lambda states: np.zeros(len(states)), hurl.Ladder(0.5, 1.0), gamma=0.9, shaping="pbrs")
-    with pytest.raises(ValueError, match=r"gamma=1.0 has no finite horizon .*: name them, Ladder\(0.9, 1.0\)"):
+    with pytest.raises(ValueError, match=r"gamma=1.0 has no finite horizon .*: name a schedule, Ladder\(0.9, 1.0\)"):
         hurl.Guidance(lambda states: np.zeros(len(states)), gamma=1.0)
 
 
@@ -121,6 +121,11 @@ def test_guidance_that_fails_after_a_while_is_in_doubt():
     assert (bandit.best, bandit.decided) == (0, None)
     assert np.mean([bandit.choose() for _ in range(400)]) == pytest.approx(0.5, abs=0.08)
     assert told(rises[::-1], rises).decided == 1  # λ = 1 has nothing to give way to
+
+
+def test_a_lucky_start_is_forgotten():
+    lucky = [1600.0, *(100.0 + block % 3 for block in range(60))]
+    assert told(lucky, [50.0 + block % 2 for block in range(61)]).decided == 0
 
 
 def test_shares_are_of_steps_and_not_of_episodes():

@@ -66,6 +66,7 @@ class Campaign:
         """Add what a run is made from; return its configuration with the paths of that, and those that it reads."""
         if config.data is None or not config.needs_data:
             return config.model_copy(update={"data": None}), ()
+        self._check_data_use(config)
         values: dict[str, Any] = config.model_dump(mode="json") | {"data": None}
         recipe = recipe_of(config, config.data, self.folder)
         data = self._add_data(recipe)
@@ -82,6 +83,13 @@ class Campaign:
         elif config.iterations == 0:
             values["guidance"] = None
         return RunConfig.model_validate(values), tuple(inputs)
+
+    @staticmethod
+    def _check_data_use(config: RunConfig) -> None:
+        if config.needs_replay and config.algorithm.library.trainers_module == "sb3":
+            from hurl.experiments.trainers.sb3 import check_data_use  # heavy, and only for this
+
+            check_data_use(config)
 
     def add_behaviour(self, recipe: Recipe) -> None:
         """Add the run that data is collected from, where it is of one."""

@@ -159,6 +159,7 @@ class GuidanceConfig(Strict):
 class WarmStartConfig(Strict):
     """Behaviour cloning into the actor before the first iteration."""
 
+    only_where_set = ("rehearsal",)
     dataset: str | None = Field(
         None, description="the id of a Minari dataset, e.g. hopper/behaviour-v0; none means the run's data"
     )
@@ -166,9 +167,9 @@ class WarmStartConfig(Strict):
     epochs: int = Field(30, ge=1)
     learning_rate: float | None = Field(None, gt=0, description="the policy's own by default")
     batch_size: int = Field(128, ge=1)
-    rehearsal: int = Field(
-        0,
-        ge=0,
+    rehearsal: int | None = Field(
+        None,
+        ge=1,
         description="iterations in which cloning goes on beside learning, less and less, so that the policy is kept; "
         "off-policy only",
     )
@@ -333,7 +334,7 @@ class RunConfig(Strict):
     def _check_ladder(self) -> None:
         if not self.algorithm.library.has_ladder:
             raise ValueError(
-                f"{self.algorithm.name} can't have a ladder, which is what there is without a schedule: name one, such "
+                f"{self.algorithm.name} can't have a ladder, which there may be without a schedule: name one, such "
                 "as {kind: constant, lambda0: 0.95}"
             )
 
@@ -353,6 +354,13 @@ class RunConfig(Strict):
         """The keys whose dataset is the run's data, which must be made before it."""
         parts = {"warm_start": self.warm_start, "prior": self.prior}
         return [key for key, part in parts.items() if part is not None and part.dataset is None]
+
+    @property
+    def needs_replay(self) -> list[str]:
+        """The keys that only an algorithm with a replay buffer can have."""
+        rehearsal = None if self.warm_start is None else self.warm_start.rehearsal
+        asked = {"prior": self.prior, "jump_start": self.jump_start, "warm_start.rehearsal": rehearsal}
+        return [key for key, value in asked.items() if value is not None]
 
     @property
     def is_plain(self) -> bool:
@@ -390,6 +398,10 @@ def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
 
 def load_environment(env_id: str, settings: Iterable[str] = ()) -> EnvironmentConfig:
     """Return the configuration of one environment, some values set anew, `key=value` each: `backend=gymnasium`."""
+    settings = list(settings)
+    for setting in settings:
+        if setting.partition("=")[0] in ("id", "n_envs"):
+            raise ConfigurationError(f"--set {setting}: the environment is named with --env, its number with --n-envs")
     values = apply_settings({"id": env_id, "n_envs": 1}, settings)
     try:
         return EnvironmentConfig.model_validate(values)

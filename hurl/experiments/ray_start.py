@@ -52,8 +52,6 @@ def _start(ray: ModuleType, cores: int) -> None:
         except Exception as error:  # Ray raises this very class where its processes are slow
             ray.shutdown()
             if attempt == STARTS:
-                raise RayClusterError(
-                    f"Ray did not start on this machine in {STARTS} attempts ({error}): end what keeps it busy"
-                ) from error
+                raise RayClusterError(f"Ray can't be started on this machine, tried {STARTS} times: {error}") from error
         else:
             return

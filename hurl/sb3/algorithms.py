@@ -68,15 +68,10 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
         is_bare = not kwargs.get("_init_setup_model", True)
         given = inspect.signature(type(self)).bind_partial(*args, **kwargs).arguments
         self._gamma_is_given = is_bare or "gamma" in given | kwargs
-        if prior is not None and not isinstance(prior, PriorData):
-            raise TypeError(f"prior must be a hurl.PriorData, got {prior!r}")
         if guidance is not None:
             _check_guidance(guidance)
-        elif prior is not None:
-            gamma: Any = given.get("gamma", _default_gamma(type(self).unguided))
-            guidance = Guidance(zero, ConstantSchedule(1.0), gamma=gamma)
-        elif not is_bare:
-            raise TypeError(f"{type(self).__name__} needs guidance=hurl.Guidance(heuristic, schedule, gamma=…)")
+        elif not is_bare and prior is None:
+            raise TypeError(f"{type(self).__name__} needs guidance=hurl.Guidance(heuristic, gamma=…), or prior data")
         self.guidance, self.prior = guidance, prior
         super().__init__(*args, **kwargs)
 
@@ -91,10 +86,14 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
 
         A model that was saved counts on from where it was, also with another guidance, unless that has counted itself.
         """
+        if self.prior is not None and not isinstance(self.prior, PriorData):
+            raise TypeError(f"prior must be a hurl.PriorData, got {self.prior!r}")
+        if self.guidance is None and self.prior is not None:  # λ = 1: nothing is reshaped
+            self.guidance = Guidance(zero, ConstantSchedule(1.0), gamma=self.__dict__["gamma"])
         if self.guidance is None:
             unguided = type(self).unguided.__name__
             raise TypeError(
-                f"the file holds a model without guidance: load it with guidance=hurl.Guidance(heuristic, schedule, "
+                f"the file holds a model without guidance: load it with guidance=hurl.Guidance(heuristic, "
                 f"gamma={self.__dict__['gamma']}), or by {unguided}.load to go on without"
             )
         guidance = _check_guidance(self.guidance)

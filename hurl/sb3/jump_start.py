@@ -10,6 +10,7 @@ from abc import ABCMeta
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -44,9 +45,9 @@ class JumpStart:
 
     def __post_init__(self) -> None:
         for name in ("stages", "window", "episodes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)!r}")
-        if not 0 <= self.tolerance < 1:
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {getattr(self, name)!r}")
+        if not isinstance(self.tolerance, Real) or not 0 <= self.tolerance < 1:
             raise ValueError(f"tolerance is a share of the best return, in [0, 1), got {self.tolerance!r}")
 
 

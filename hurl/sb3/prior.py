@@ -45,7 +45,12 @@ class LoggedTransitions:
         self.terms = np.zeros(self.episodes.transitions, np.float32)
 
     def _check_size(self, batch_size: int) -> None:
-        wanted = max(1, round(self.prior.share * batch_size))
+        wanted = int(logged_rows(batch_size, self.prior.share).sum())
+        if wanted in (0, batch_size):
+            raise ValueError(
+                f"a share of {self.prior.share} is {wanted} of the {batch_size} transitions of a batch: take one from "
+                f"{1 / batch_size:.2g} to {1 - 1 / batch_size:.4g}, or larger batches"
+            )
         if self.episodes.transitions < wanted:
             raise DatasetError(
                 f"dataset {self.episodes.name} has {self.episodes.transitions} transitions, fewer than the {wanted} "
@@ -61,19 +66,23 @@ class LoggedTransitions:
         self.ended = self.episodes.terminal.copy()
         if limits_end:
             self.ended[self.episodes.ends - 1] = True
+        if self.prior.blend is None:
+            self._compute_terms(guidance)
+        else:
+            self.coefficients = trajectory_coefficients(self.episodes, self.prior.blend)
+            self._compute_returns(guidance)
+
+    def _compute_terms(self, guidance: Guidance) -> None:
         for start in range(0, self.episodes.transitions, TRANSITIONS_PER_CALL):
             rows = np.arange(start, min(start + TRANSITIONS_PER_CALL, self.episodes.transitions))
             places = self.episodes.positions[rows]
             self.terms[rows] = guidance.terms(self.states[places], self.states[places + 1], self.ended[rows])
-        if self.prior.blend is not None:
-            self.coefficients = trajectory_coefficients(self.episodes, self.prior.blend)
-            self._blend_returns_in(guidance)
 
-    def _blend_returns_in(self, guidance: Guidance) -> None:
-        """Put γ·G(s') = G − r in the place of γ·h(s'); what a time limit cut off is worth h."""
-        last = self.episodes.ends - 1
-        after_last = np.where(self.ended[last], 0.0, self.terms[last] / max(guidance.gamma, 1e-12))
-        returns = discounted_returns(self.episodes, gamma=guidance.gamma, last_values=after_last)
+    def _compute_returns(self, guidance: Guidance) -> None:
+        """Store γ·G(s') = G − r in the place of γ·h(s'); what a time limit cut off is worth h."""
+        last = self.episodes.positions[self.episodes.ends - 1] + 1
+        values = np.where(self.ended[self.episodes.ends - 1], 0.0, guidance.evaluate(self.states[last]))
+        returns = discounted_returns(self.episodes, gamma=guidance.gamma, last_values=values)
         self.terms[:] = returns - self.episodes.rewards
 
     def sample(self, count: int, buffer: ReplayBuffer, env: Any) -> ReplayBufferSamples:
@@ -101,11 +110,12 @@ class LoggedTransitions:
 
     def _reshaped(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return r̃ of transitions, shape (count, steps), and their γ̃, shape (count, 1)."""
-        rewards, terms = self.episodes.rewards[rows], self.terms[rows]
-        if self.prior.blend is None:
-            return self.guidance.reshape(rewards, terms), np.full((len(rows), 1), self.guidance.discount)
+        rewards, terms, guidance = self.episodes.rewards[rows], self.terms[rows], self.guidance
+        is_last_rung = guidance.bandit is not None and guidance.lambda_ == 1.0  # the problem itself, without blending
+        if self.prior.blend is None or is_last_rung:
+            return guidance.reshape(rewards, terms), np.full((len(rows), 1), guidance.discount)
         coefficients = self.coefficients[self.episodes.episode_of[rows[:, :1]]]
-        return rewards + (1.0 - coefficients) * terms, coefficients * self.guidance.gamma
+        return rewards + (1.0 - coefficients) * terms, coefficients * guidance.gamma
 
     def _observations(self, places: NDArray[np.int64], buffer: ReplayBuffer, env: Any) -> torch.Tensor:
         stored: Any = buffer.observations

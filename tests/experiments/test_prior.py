@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from hurl.data import DatasetError
+from hurl.experiments.campaign import plan_campaign
 from hurl.experiments.config import RunConfig, validate
 from hurl.experiments.errors import ConfigurationError, RunFolderError
 from hurl.experiments.run import train
@@ -85,3 +86,17 @@ def test_algorithms_that_have_no_replay_are_refused(logged, tmp_path):
     ppo = {"algorithm": {"name": "sb3.PPO", "parameters": {"batch_size": 50}}, "updates_per_iteration": None}
     with pytest.raises(ConfigurationError, match="PPO learns from its own rollouts alone and can't take prior data"):
         train(changed(logged, **ppo), tmp_path / "ppo")
+
+
+@pytest.mark.parametrize(
+    ("variant", "key", "more"),
+    [
+        ("sac-prior", "prior", ""),
+        ("jsrl", "jump_start", ""),
+        ("sac-bc", "warm_start.rehearsal", "warm_start.rehearsal=2"),
+    ],
+)
+def test_algorithms_without_a_replay_are_refused_before_data_is_made(tmp_path, variant, key, more):
+    settings = ["algorithm={name: sb3.PPO}", *([more] if more else [])]
+    with pytest.raises(ConfigurationError, match=f"{key} is for algorithms with a replay buffer, such as sbx.SAC"):
+        plan_campaign("hopper", [variant], [0], tmp_path, settings)

@@ -203,7 +203,32 @@ def test_a_share_that_is_none_is_refused(share):
         hurl.PriorData(logged(), share)
 
 
+def test_returns_are_not_blended_into_the_problem_itself(walk):
+    guidance = hurl.Guidance(heuristic, hurl.Ladder(0.5, 1.0), gamma=GAMMA)
+    prior = hurl.PriorData(logged(), blend=0.5)
+    model = hurl.guided(sb3.SAC)("MlpPolicy", walk(), guidance=guidance, prior=prior, **deepcopy(OPTIONS)).learn(40)
+    with model.on_rung(1):
+        for (episode, time), reward, _, discount in columns(model.replay_buffer.sample(50)):
+            assert (reward, discount) == (10 * episode + time, pytest.approx(GAMMA))
+    with model.on_rung(0):
+        assert len(set(model.replay_buffer.sample(50).discounts.numpy().ravel().tolist())) > 2
+
+
+def test_prior_data_alone_goes_on_with_a_model_that_had_none(walk, tmp_path):
+    plain = sb3.SAC("MlpPolicy", walk(), gamma=GAMMA, **deepcopy(OPTIONS))
+    plain.save(tmp_path / "plain")
+    model = hurl.guided(sb3.SAC).load(tmp_path / "plain", env=walk(), prior=hurl.PriorData(logged())).learn(40)
+    assert (model.guidance.lambda_, model.guidance.gamma) == (1.0, GAMMA)
+    assert model.replay_buffer.sample(8).observations.numpy()[:, 0].max() >= FIRST
+
+
 def test_what_can_not_be(walk):
+    with pytest.raises(ValueError, match=r"share of 0\.01 is 0 of the 16 transitions of a batch: take one from 0\.062"):
+        learn(walk(), hurl.PriorData(logged(), 0.01))
+    with pytest.raises(TypeError, match="share must be a number, got 'half'"):
+        hurl.PriorData(logged(), "half")
+    with pytest.raises(TypeError, match="prior data needs a dataset"):
+        hurl.PriorData(None)
     with pytest.raises(ValueError, match="blend must be above 0 and at most 1, got 2"):
         hurl.PriorData(logged(), blend=2)
     with pytest.raises(DatasetError, match=r"has 7 transitions, fewer than the 8 that a batch of 16 takes"):

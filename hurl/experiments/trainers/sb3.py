@@ -142,7 +142,7 @@ class SB3Trainer:
     def _begin_rehearsal(self, iteration: int) -> None:
         """Let the rehearsal begin anew after an iteration, so that nothing of it needs saving; or let it be over."""
         settings = self.config.warm_start
-        if settings is None or iteration >= settings.rehearsal:
+        if settings is None or settings.rehearsal is None or iteration >= settings.rehearsal:
             self.rehearsal = None
             return
         if self.rehearsal is None:
@@ -320,6 +320,15 @@ def find_algorithm(name: str) -> type[Any]:
         raise ConfigurationError(f"{package} has no algorithm {class_name!r}{nearest(class_name, names)}")
     algorithm: type[Any] = getattr(module, class_name)
     return algorithm
+
+
+def check_data_use(config: RunConfig) -> None:
+    """Refuse, before its data is made, a run whose algorithm can't learn from data in the ways that it asks for."""
+    name = config.algorithm.name
+    if config.needs_replay and not issubclass(find_algorithm(name), OffPolicyAlgorithm):
+        raise ConfigurationError(
+            f"{config.needs_replay[0]} is for algorithms with a replay buffer, such as sbx.SAC: leave it out for {name}"
+        )
 
 
 def known_parameters(algorithm: str) -> Collection[str]:
