@@ -33,7 +33,7 @@ UPDATES_PER_CALL = 16
 
 
 class WarmStartError(ValueError):
-    """A model, a dataset or an argument that cloning can't be done with, and what to change."""
+    """A model or an argument that cloning can't be done with, and what to change."""
 
 
 @dataclass(frozen=True)
