@@ -95,19 +95,19 @@ class GuidedReplayBuffer(ReplayBuffer):
         super().add(obs, next_obs, action, reward, done, infos)
         self.rewards.terms[position] = terms
 
-    def sample(self, batch_size: int, env: Any = None) -> Any:
+    def sample(self, batch_size: int, *args: Any, **kwargs: Any) -> Any:
         """Sample transitions of the reshaped MDP at the present λ: rewards r̃ and discounts γ̃; some of them logged."""
         if self.logged is None:
-            return self._sample_own(batch_size, env)
+            return self._sample_own(batch_size, *args, **kwargs)
         is_logged = logged_rows(batch_size, self.logged.prior.share)
-        count = int(is_logged.sum())
-        own = self._sample_own(batch_size - count, env)
-        return mixed(own, self.logged.sample(count, self, env), is_logged)
+        own = self._sample_own(int((~is_logged).sum()), *args, **kwargs)
+        env = args[0] if args else kwargs.get("env")
+        return mixed(own, self.logged.sample(int(is_logged.sum()), self, env), is_logged)
 
-    def _sample_own(self, batch_size: int, env: Any) -> Any:
+    def _sample_own(self, *args: Any, **kwargs: Any) -> Any:
         discount = self.guidance.discount
         self.gamma = discount  # n-step buffers sum the rewards with it, and return its powers as discounts
-        samples = super().sample(batch_size, env=env)
+        samples = super().sample(*args, **kwargs)
         if samples.discounts is None:
             samples = samples._replace(discounts=torch.full_like(samples.rewards, discount))
         return samples

@@ -69,11 +69,11 @@ def test_every_algorithm_learns_saves_and_goes_on(name, walk, tmp_path):
     assert loaded.guidance.steps == 80
 
 
-def test_result_is_a_subclass_with_one_more_keyword():
+def test_result_is_a_subclass_with_two_more_keywords():
     guided = hurl.guided(sb3.SAC)
     assert issubclass(guided, sb3.SAC)
     assert hurl.guided(guided) is guided is hurl.guided(sb3.SAC)
-    expected = {*inspect.signature(sb3.SAC).parameters, "guidance"}
+    expected = {*inspect.signature(sb3.SAC).parameters, "guidance", "prior"}
     assert set(inspect.signature(guided).parameters) == expected
 
 
