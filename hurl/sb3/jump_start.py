@@ -6,6 +6,7 @@ rest; h falls to 0 as the returns of both together allow.
 
 from __future__ import annotations
 
+import copyreg
 from abc import ABCMeta
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -134,7 +135,20 @@ class Curriculum:
         self.abandon_episodes()
 
 
-class JumpStarted(OffPolicyAlgorithm):
+class _JumpStartedClass(ABCMeta):
+    """The class of jump-started algorithms: pickled, they are made anew from the algorithm that they start."""
+
+    plain: type[OffPolicyAlgorithm]
+
+
+def _reduce(cls: _JumpStartedClass) -> Any:
+    return (jump_started, (cls.plain,)) if "plain" in vars(cls) else cls.__qualname__
+
+
+copyreg.pickle(_JumpStartedClass, _reduce)
+
+
+class JumpStarted(OffPolicyAlgorithm, metaclass=_JumpStartedClass):
     """What a jump start adds to an algorithm with a replay buffer: who acts in training, and nothing else."""
 
     guide: BasePolicy | None = None
@@ -253,5 +267,5 @@ def jump_started(algorithm: type[Any]) -> type[Any]:
 
 @cache
 def _subclass(algorithm: type[OffPolicyAlgorithm]) -> type[Any]:
-    attributes = {"__doc__": f"{algorithm.__name__} with a jump start.", "__module__": __name__}
-    return ABCMeta(f"JumpStarted{algorithm.__name__}", (JumpStarted, algorithm), attributes)
+    attributes = {"__doc__": f"{algorithm.__name__} with a jump start.", "__module__": __name__, "plain": algorithm}
+    return _JumpStartedClass(f"JumpStarted{algorithm.__name__}", (JumpStarted, algorithm), attributes)

@@ -1,5 +1,7 @@
 """A jump start: a frozen copy of the policy begins every training episode, for fewer and fewer steps."""
 
+import pickle
+
 import numpy as np
 import pytest
 import sb3_contrib
@@ -291,3 +293,8 @@ def test_the_actors_weights_can_be_taken_and_put_back(walk):
         assert not np.array_equal(*actions)
         internals.write_actor(second.policy, internals.read_actor(first.policy))
         np.testing.assert_array_equal(second.policy.predict(observations, deterministic=True)[0], actions[0])
+
+
+def test_its_classes_are_pickled_by_what_they_start():
+    for kind in (jump_started(sbx.SAC), jump_started(sb3.TD3)):
+        assert pickle.loads(pickle.dumps(kind)) is kind
