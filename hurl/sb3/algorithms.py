@@ -6,7 +6,7 @@ import copyreg
 import inspect
 import warnings
 from abc import ABCMeta
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Self
@@ -29,20 +29,21 @@ from hurl.sb3.rollout import guided_rollout
 from hurl.schedules import ConstantSchedule
 
 
-class _GuidedClass(ABCMeta):
-    """The class of guided algorithms: pickled, they are made anew from the algorithm that they guide."""
+class DerivedClass(ABCMeta):
+    """The class of algorithms that are made from others: pickled, they are made anew in the same way."""
 
     unguided: type[BaseAlgorithm]
+    derivation: tuple[Callable[[type[Any]], type[Any]], tuple[type[BaseAlgorithm]]]
 
 
-def _reduce(cls: _GuidedClass) -> Any:
-    return (guided, (cls.unguided,)) if "unguided" in vars(cls) else cls.__qualname__
+def _reduce(cls: DerivedClass) -> Any:
+    return vars(cls).get("derivation", cls.__qualname__)
 
 
-copyreg.pickle(_GuidedClass, _reduce)
+copyreg.pickle(DerivedClass, _reduce)
 
 
-class GuidedAlgorithm(BaseAlgorithm, metaclass=_GuidedClass):
+class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
     """What guidance adds to any algorithm: two keywords, figures in the log, and networks for each rung.
 
     `guidance` reshapes what it learns from, and `prior` is logged data that it learns from beside its own experience
@@ -409,8 +410,9 @@ def _subclass(algorithm: type[BaseAlgorithm]) -> type[Any]:
         "__module__": __name__,
         "__signature__": _with_guidance(algorithm),
         "unguided": algorithm,
+        "derivation": (guided, (algorithm,)),
     }
-    return _GuidedClass(f"Guided{algorithm.__name__}", (base, algorithm), attributes)
+    return DerivedClass(f"Guided{algorithm.__name__}", (base, algorithm), attributes)
 
 
 def _check_guidance(guidance: Any) -> Guidance:

@@ -6,8 +6,6 @@ rest; h falls to 0 as the returns of both together allow.
 
 from __future__ import annotations
 
-import copyreg
-from abc import ABCMeta
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +19,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 
 from hurl.sb3 import internals
-from hurl.sb3.algorithms import GuidedAlgorithm
+from hurl.sb3.algorithms import DerivedClass, GuidedAlgorithm
 
 
 @dataclass(frozen=True)
@@ -135,20 +133,7 @@ class Curriculum:
         self.abandon_episodes()
 
 
-class _JumpStartedClass(ABCMeta):
-    """The class of jump-started algorithms: pickled, they are made anew from the algorithm that they start."""
-
-    plain: type[OffPolicyAlgorithm]
-
-
-def _reduce(cls: _JumpStartedClass) -> Any:
-    return (jump_started, (cls.plain,)) if "plain" in vars(cls) else cls.__qualname__
-
-
-copyreg.pickle(_JumpStartedClass, _reduce)
-
-
-class JumpStarted(OffPolicyAlgorithm, metaclass=_JumpStartedClass):
+class JumpStarted(OffPolicyAlgorithm, metaclass=DerivedClass):
     """What a jump start adds to an algorithm with a replay buffer: who acts in training, and nothing else."""
 
     guide: BasePolicy | None = None
@@ -267,5 +252,9 @@ def jump_started(algorithm: type[Any]) -> type[Any]:
 
 @cache
 def _subclass(algorithm: type[OffPolicyAlgorithm]) -> type[Any]:
-    attributes = {"__doc__": f"{algorithm.__name__} with a jump start.", "__module__": __name__, "plain": algorithm}
-    return _JumpStartedClass(f"JumpStarted{algorithm.__name__}", (JumpStarted, algorithm), attributes)
+    attributes = {
+        "__doc__": f"{algorithm.__name__} with a jump start.",
+        "__module__": __name__,
+        "derivation": (jump_started, (algorithm,)),
+    }
+    return DerivedClass(f"JumpStarted{algorithm.__name__}", (JumpStarted, algorithm), attributes)
