@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from hurl.ladder import PATIENCE, Bandit, Ladder, rungs_for
-from hurl.schedules import ConstantSchedule, Schedule, check_coefficient
+from hurl.ladder import PATIENCE, Bandit, Ladder
+from hurl.schedules import Schedule, check_coefficient
 
 __all__ = [
     "Episode",
@@ -93,17 +93,6 @@ def check_shaping(schedule: Schedule | Ladder, shaping: Shaping) -> None:
         )
 
 
-def default_schedule(heuristic: Heuristic, gamma: float) -> Schedule | Ladder:
-    """Return what there is without a schedule: a constant λ for a heuristic that is a lower bound, else a ladder.
-
-    A lower bound, such as an ensemble's (its attribute `is_lower_bound` is true), can be relied on: guidance by it does
-    not lead where it knows nothing. Of any other h nobody knows, and `Ladder()` finds out. λ is that of its first rung.
-    """
-    if getattr(heuristic, "is_lower_bound", False):
-        return ConstantSchedule(rungs_for(gamma)[0])
-    return Ladder()
-
-
 class HeuristicError(ValueError):
     """A heuristic that did not return one finite number for each observation."""
 
@@ -167,7 +156,7 @@ class Guidance:
     :param heuristic: h, a function of a batch of raw observations `(n, *shape) -> (n,)`; dictionary observations
         arrive as a dictionary of such batches
     :param schedule: `schedule(n)` is λ for iteration n = 1, 2, …; or a `Ladder`, whose rungs are all learnt and tried;
-        none means what suits h and γ, see `default_schedule`
+        none means `Ladder()`, the rungs that suit γ
     :param gamma: γ ∈ [0, 1], the discount of the original MDP
     :param steps_per_iteration: environment steps in an iteration of the schedule, over all environments
     :param shaping: `"hurl"`: r + (1−λ)γh(s') with discount λγ (the method);
@@ -187,7 +176,7 @@ class Guidance:
         if not callable(heuristic):
             raise TypeError(f"the heuristic must be a function of a batch of observations, got {heuristic!r}")
         _check_gamma(gamma)
-        schedule = default_schedule(heuristic, gamma) if schedule is None else schedule
+        schedule = Ladder() if schedule is None else schedule
         if not callable(schedule) and not isinstance(schedule, Ladder):
             raise TypeError(
                 "the schedule must be a function of the iteration, such as ConstantSchedule(0.9), or a Ladder, "

@@ -194,15 +194,3 @@ def test_a_guidance_without_a_schedule_has_a_ladder_and_goes_on_with_it():
     assert copy.bandit.closed == 8
     assert repr(copy).startswith("Guidance(")
     assert "Ladder(0.85001" in repr(copy)
-
-
-def test_a_lower_bound_needs_no_ladder():
-    class Bound:
-        is_lower_bound = True
-
-        def __call__(self, states):
-            return np.zeros(len(states))
-
-    bounded, free = hurl.Guidance(Bound(), gamma=0.99), hurl.Guidance(lambda states: np.zeros(len(states)), gamma=0.99)
-    assert (bounded.rungs, bounded.lambda_) == ((), rungs_for(0.99)[0])
-    assert free.rungs == rungs_for(0.99)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from hurl.experiments.checkpoint import read_state
-from hurl.experiments.config import GuidanceConfig, RunConfig
 from hurl.experiments.evaluate import config_of, find_checkpoint
 from hurl.experiments.trainers.base import build_environment
 from hurl.experiments.trainers.sb3 import build_policy, load_weights
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import StorableHeuristic
 from hurl.heuristics.value_function import ValueFunctionHeuristic, check_estimates_original
-from hurl.ladder import Ladder, rungs_for
-from hurl.schedules import ConstantSchedule, Schedule
+from hurl.ladder import Ladder
 
 
 def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic) -> StorableHeuristic:
@@ -31,7 +28,7 @@ def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic) -> St
     if state["iteration"] == 0:
         raise HeuristicError(f"the critic of {checkpoint} was never trained: name the run of an agent that learnt")
     if config.guidance is not None:
-        schedule = _schedule_of(config, config.guidance, state)
+        schedule = config.guidance.schedule.build(config.iterations)
         if not isinstance(schedule, Ladder):  # the last rung of which is the original problem
             check_estimates_original(schedule(state["iteration"]), config.guidance.shaping)
     with closing(build_environment(config, 1, config.seed)) as env:
@@ -40,10 +37,3 @@ def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic) -> St
         load_weights(policy.model, checkpoint)  # of a ladder those of λ = 1, not of the best rung
         heuristic: StorableHeuristic = cls.from_agent(policy.model)
         return heuristic
-
-
-def _schedule_of(config: RunConfig, guidance: GuidanceConfig, state: Mapping[str, Any]) -> Schedule | Ladder:
-    """Return a run's schedule; where none is named, a checkpoint tells which there was, see `default_schedule`."""
-    if guidance.schedule is not None:
-        return guidance.schedule.build(config.iterations)
-    return ConstantSchedule(rungs_for(config.gamma)[0]) if state.get("best_rung") is None else Ladder()

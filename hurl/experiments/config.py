@@ -150,8 +150,8 @@ class GuidanceConfig(Strict):
     ] = Field(
         description="module:function, a saved heuristic's folder, or the kind of one to be fitted to the run's data"
     )
-    schedule: ScheduleConfig | None = Field(
-        None, description="without it, a constant λ for a heuristic that is a lower bound, else a ladder, by gamma"
+    schedule: ScheduleConfig = Field(
+        default_factory=lambda: ScheduleConfig(kind="ladder"), description="without it, a ladder with rungs by gamma"
     )
     shaping: Shaping = "hurl"
 
@@ -320,10 +320,8 @@ class RunConfig(Strict):
             raise ValueError("jump_start can't be had with prior data in the batches: leave one of them out")
 
     def _check_schedule(self, guidance: GuidanceConfig) -> None:
-        """Check the schedule; without one it may be a ladder."""
         try:
-            given = guidance.schedule
-            schedule = Ladder() if given is None else given.build(max(1, self.iterations))
+            schedule = guidance.schedule.build(max(1, self.iterations))
             check_shaping(schedule, guidance.shaping)
             if isinstance(schedule, Ladder):
                 schedule.for_gamma(self.gamma)
@@ -334,7 +332,7 @@ class RunConfig(Strict):
     def _check_ladder(self) -> None:
         if not self.algorithm.library.has_ladder:
             raise ValueError(
-                f"{self.algorithm.name} can't have a ladder, which there may be without a schedule: name one, such "
+                f"{self.algorithm.name} can't have a ladder, which is what there is without a schedule: name one, such "
                 "as {kind: constant, lambda0: 0.95}"
             )
 

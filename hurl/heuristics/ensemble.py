@@ -69,11 +69,6 @@ class EnsembleLowerBound(StorableHeuristic):
         self.beta = float(beta)
         self.time_limit = time_limit
 
-    @property
-    def is_lower_bound(self) -> bool:
-        """Whether it promises less than its members do, so that guidance may rely on it."""
-        return self.beta > 0.0
-
     @classmethod
     def fit(
         cls,

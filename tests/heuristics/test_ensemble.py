@@ -35,11 +35,6 @@ def test_mean_minus_beta_deviations(heuristic):
     assert (values.std(axis=0) > 0).all()
 
 
-def test_only_what_is_below_its_members_is_a_lower_bound(heuristic):
-    assert heuristic.is_lower_bound
-    assert not EnsembleLowerBound.fit(random_episodes(), gamma=0.9, beta=0.0, **SMALL).is_lower_bound
-
-
 def test_over_a_discrete_space():
     space = gym.spaces.Discrete(6, start=2)
     fitted = EnsembleLowerBound.fit(random_episodes(observation_space=space), gamma=0.9, beta=0.0, **SMALL)

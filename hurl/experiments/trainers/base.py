@@ -119,7 +119,7 @@ def build_guidance(config: RunConfig, env: VecEnv, folder: RunFolder) -> Guidanc
         folder.pin_input(f"heuristic {guidance.heuristic}", digest)
     return Guidance(
         heuristic,
-        None if guidance.schedule is None else guidance.schedule.build(config.iterations),
+        guidance.schedule.build(config.iterations),
         gamma=config.gamma,
         steps_per_iteration=config.steps_per_iteration,
         shaping=guidance.shaping,
