@@ -23,6 +23,7 @@ from hurl.reports.statistics import CONFIDENCE, PROFILE_SCORES, SCORE_TITLES, Es
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
 # Lengths of dash and gap, in points: they tell curves apart from the ninth on, where the colours begin again.
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 2), (6, 2, 2, 2))
+LEGEND_CHARACTERS = 70  # under a panel of several
 RATIOS = (0.08, 12.5)  # the axis of the gauntlet
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -169,7 +170,9 @@ def _draw_all_returns(report: Report, looks: dict[str, Look]) -> Figure:
     for section, axes in zip(report.sections, panels, strict=False):
         _draw_chart(axes, section, CHARTS["return_mean"], looks)
         axes.set(title=section.environment.name, ylabel="")
-        axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4)
+        longest = max(len(label) for label in axes.get_legend_handles_labels()[1])
+        fitting = max(1, LEGEND_CHARACTERS // (longest + 8))  # each with its line and some room
+        axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=min(4, fitting))
     for axes in panels:
         axes.set_axis_off()
     figure.suptitle("Return: median, 25th to 75th percentile; variant (seeds)", fontsize=10)
