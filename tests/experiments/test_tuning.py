@@ -359,7 +359,7 @@ def test_two_trials_at_once_killed_and_carried_on(small, tmp_path, monkeypatch):
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
     study = Study(tmp_path / "here")
     metrics = [study.run_folder(number) / "metrics.csv" for number in range(2)]
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + 180
     while not any(file.exists() for file in metrics):
         assert process.poll() is None
         assert time.monotonic() < deadline

@@ -206,7 +206,7 @@ def test_a_warm_start_is_part_of_the_configuration(warm):
     config = configure(warm)
     assert validate(yaml.safe_load(config.to_yaml()), "copy") == config
     defaults = RunConfig.model_validate(warm | {"warm_start": {"dataset": DATASET}}).warm_start
-    assert (defaults.epochs, defaults.learning_rate, defaults.batch_size, defaults.rehearsal) == (30, None, 128, 0)
+    assert (defaults.epochs, defaults.learning_rate, defaults.batch_size, defaults.rehearsal) == (30, None, 128, None)
     for values, message in (
         ({"warm_start": None, "iterations": 0}, "iterations: .*greater than or equal to 1, got 0 without a warm_start"),
         ({"warm_start": {"dataset": DATASET, "epochs": 0}}, r"warm_start\.epochs: .*greater than or equal to 1, got 0"),
