@@ -211,7 +211,7 @@ def test_a_warm_start_is_part_of_the_configuration(warm):
         ({"warm_start": None, "iterations": 0}, "iterations: .*greater than or equal to 1, got 0 without a warm_start"),
         ({"warm_start": {"dataset": DATASET, "epochs": 0}}, r"warm_start\.epochs: .*greater than or equal to 1, got 0"),
         ({"warm_start": {"dataset": DATASET, "epoch": 3}}, r"unknown key 'warm_start\.epoch'; did you mean 'epochs'"),
-        ({"warm_start": {"dataset": DATASET, "rehearsal": -1}}, r"rehearsal: .*greater than or equal to 0, got -1"),
+        ({"warm_start": {"dataset": DATASET, "rehearsal": -1}}, r"rehearsal: .*greater than or equal to 1, got -1"),
         ({"iterations": -1}, "iterations: .*greater than or equal to 0, got -1"),
     ):
         with pytest.raises(ConfigurationError, match=message):
