@@ -332,7 +332,7 @@ class Guidance:
         if self._running.shape[1] != len(rewards):  # other environments than before
             self._running = np.zeros((3, len(rewards)))
         self._running += (rewards, np.ones(len(rewards)), next_values)
-        totals, lengths = self._running[0].copy(), self._running[1].astype(np.int64)
+        totals, lengths, _ = self._running if not ended.any() else self._running.copy()
         for index in np.flatnonzero(ended):
             total, length, h_total = self._running[:, index].tolist()
             self.episodes.append(Episode(total, int(length), h_total / length))
@@ -399,7 +399,7 @@ class Guidance:
         }
 
     def _climb(
-        self, bandit: Bandit, ended: NDArray[Any], totals: NDArray[np.float64], lengths: NDArray[np.int64]
+        self, bandit: Bandit, ended: NDArray[Any], totals: NDArray[np.float64], lengths: NDArray[np.float64]
     ) -> None:
         """Count the steps of each rung; where episodes ended, tell the bandit, and say which rungs begin the next."""
         acting, turn = self.acting(len(ended)), self._turn

@@ -75,12 +75,12 @@ class LoggedTransitions:
     def _compute_terms(self, guidance: Guidance) -> None:
         for start in range(0, self.episodes.transitions, TRANSITIONS_PER_CALL):
             rows = np.arange(start, min(start + TRANSITIONS_PER_CALL, self.episodes.transitions))
-            places = self.episodes.positions[rows]
+            places = self._places(rows)
             self.terms[rows] = guidance.terms(self.states[places], self.states[places + 1], self.ended[rows])
 
     def _compute_returns(self, guidance: Guidance) -> None:
         """Store γ·G(s') = G − r in the place of γ·h(s'); what a time limit cut off is worth h."""
-        last = self.episodes.positions[self.episodes.ends - 1] + 1
+        last = self._places(self.episodes.ends - 1) + 1
         values = np.where(self.ended[self.episodes.ends - 1], 0.0, guidance.evaluate(self.states[last]))
         returns = discounted_returns(self.episodes, gamma=guidance.gamma, last_values=values)
         self.terms[:] = returns - self.episodes.rewards
@@ -100,9 +100,9 @@ class LoggedTransitions:
         total = (buffer._normalize_reward(rewards.astype(np.float32), env) * weights).sum(1, keepdims=True)
         last = following[:, -1]
         return ReplayBufferSamples(
-            self._observations(self.episodes.positions[rows], buffer, env),
+            self._observations(self._places(rows), buffer, env),
             buffer.to_torch(self._actions(rows, buffer)),
-            self._observations(self.episodes.positions[last] + 1, buffer, env),
+            self._observations(self._places(last) + 1, buffer, env),
             buffer.to_torch(self.ended[last].astype(np.float32).reshape(-1, 1)),
             buffer.to_torch(total.astype(np.float32)),
             buffer.to_torch((discounts[:, 0] ** lengths).astype(np.float32).reshape(-1, 1)),
@@ -116,6 +116,10 @@ class LoggedTransitions:
             return guidance.reshape(rewards, terms), np.full((len(rows), 1), guidance.discount)
         coefficients = self.coefficients[self.episodes.episode_of[rows[:, :1]]]
         return rewards + (1.0 - coefficients) * terms, coefficients * guidance.gamma
+
+    def _places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where s of some transitions is among the states; all of them would be as many numbers to keep."""
+        return rows + self.episodes.episode_of[rows]
 
     def _observations(self, places: NDArray[np.int64], buffer: ReplayBuffer, env: Any) -> torch.Tensor:
         stored: Any = buffer.observations

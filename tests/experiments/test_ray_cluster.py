@@ -19,7 +19,8 @@ import yaml
 from typer.testing import CliRunner
 
 from hurl.cli import app
-from hurl.experiments.ray_cluster import RayClusterError, _Job, _Runner, connected, run_tasks_on_ray
+from hurl.experiments.ray_cluster import _Job, _Runner, connected, run_tasks_on_ray
+from hurl.experiments.ray_start import RayClusterError, _start
 from hurl.experiments.tasks import State, Task, TasksFailedError, run_tasks
 from hurl.files import aside
 from tests.experiments.conftest import SMALL, repeating, wait_for, wait_until_ended
@@ -294,6 +295,28 @@ def test_an_address_that_does_not_answer(prefix, monkeypatch):
 def test_what_is_no_address(address):
     with pytest.raises(RayClusterError, match="is not the address of a Ray cluster: write local"), connected(address):
         pass
+
+
+@pytest.mark.parametrize("slow", [0, 3, 4])
+def test_ray_that_is_slow_to_come_up_is_started_again(slow):
+    class BusyMachine:
+        started = ended = 0
+
+        def init(self, *arguments, **options):
+            self.started += 1
+            if self.started <= slow:
+                raise Exception("The current node timed out during startup.")
+
+        def shutdown(self):
+            self.ended += 1
+
+    machine = BusyMachine()
+    if slow < 4:
+        _start(machine, 1)
+    else:
+        with pytest.raises(RayClusterError, match="can't be started on this machine, tried 4 times: The current node"):
+            _start(machine, 1)
+    assert (machine.started, machine.ended) == (min(slow + 1, 4), slow)
 
 
 def test_without_ray(monkeypatch):
