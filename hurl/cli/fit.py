@@ -36,7 +36,8 @@ class FitCommand(TyperCommand):
 
 @app.command(
     cls=FitCommand,
-    epilog="Example:  hurl fit --dataset hopper/behaviour-v0 --gamma 0.999 --out heuristics/hopper",
+    epilog="Examples:  hurl fit --dataset hopper/behaviour-v0 --gamma 0.999 --out heuristics/hopper  |  "
+    "hurl fit value-function --agent old.zip --algorithm sb3.PPO --env CartPole-v1 --out heuristics/old",
 )
 def fit(
     out: Annotated[Path, typer.Option(help="The heuristic's folder.")],
@@ -47,6 +48,16 @@ def fit(
     gamma: Annotated[float | None, typer.Option(help="γ, the discount of the run that the heuristic is for.")] = None,
     run: Annotated[
         Path | None, typer.Option(metavar="RUN|CHECKPOINT", help="For value-function and its like: the agent.")
+    ] = None,
+    agent: Annotated[
+        Path | None,
+        typer.Option(metavar="ZIP", help="The same: what model.save of Stable-Baselines3, sb3-contrib or SBX wrote."),
+    ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The algorithm of --agent, such as sb3.PPO or sbx.SAC.")
+    ] = None,
+    env: Annotated[
+        str | None, typer.Option(metavar="ID", help="The environment of --agent, or one with the same spaces.")
     ] = None,
     root: Annotated[
         Path | None, typer.Option(help="The folder of Minari datasets (the user's own by default).")
@@ -67,11 +78,15 @@ def fit(
     check_folder(out)
     heuristic: StorableHeuristic
     if not hasattr(cls, "fit"):
-        heuristic = _take_value_function(kind, cls, run, [dataset, gamma, root, seed, settings])
-    else:
-        if dataset is None or gamma is None or run is not None:
+        if any(other is not None for other in (dataset, gamma, root, seed, settings)):
             raise ConfigurationError(
-                f"{kind} is fitted to data for a discount: give --dataset and --gamma, and no --run"
+                f"{kind} takes all from the agent: leave out --dataset, --gamma, --root, --seed and --set"
+            )
+        heuristic = _take_value_function(kind, cls, run, agent, algorithm, env)
+    else:
+        if dataset is None or gamma is None or any(other is not None for other in (run, agent, algorithm, env)):
+            raise ConfigurationError(
+                f"{kind} is fitted to data for a discount: give --dataset and --gamma, and no --run or --agent"
             )
         parameters = apply_settings({}, settings or []) | ({} if seed is None else {"seed": seed})
         with Bars() as bars:
@@ -92,13 +107,20 @@ def fit(
         say(f"Judge it:  hurl diagnose {out} --dataset {dataset}")
 
 
-def _take_value_function(kind: str, cls: type[Any], run: Path | None, others: list[object]) -> StorableHeuristic:
-    if run is None:
-        raise ConfigurationError(f"{kind} needs an agent: name its run or checkpoint with --run")
-    if any(other is not None for other in others):
-        raise ConfigurationError(
-            f"{kind} takes all from the agent: leave out --dataset, --gamma, --root, --seed and --set"
-        )
-    from hurl.experiments.agents import value_function_of
+def _take_value_function(
+    kind: str, cls: type[Any], run: Path | None, agent: Path | None, algorithm: str | None, env: str | None
+) -> StorableHeuristic:
+    if (run is None) == (agent is None):
+        raise ConfigurationError(f"{kind} needs one agent: its run or checkpoint with --run, or its zip with --agent")
+    from hurl.experiments.agents import value_function_of, value_function_of_zip
 
-    return value_function_of(run, cls)
+    if run is not None:
+        if algorithm is not None or env is not None:
+            raise ConfigurationError(f"{run} says itself what it is of: leave out --algorithm and --env")
+        return value_function_of(run, cls)
+    assert agent is not None
+    if algorithm is None or env is None:
+        raise ConfigurationError(
+            f"{agent} does not say what it is of: name its algorithm, such as --algorithm sb3.PPO, and --env"
+        )
+    return value_function_of_zip(agent, algorithm, env, cls)

@@ -1,4 +1,4 @@
-"""The agent of a run as a heuristic for another run."""
+"""An agent that exists, of a run or in a zip file, as a heuristic for another run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from hurl.envs import make_env
 from hurl.experiments.checkpoint import read_state
 from hurl.experiments.evaluate import config_of, find_checkpoint
 from hurl.experiments.trainers.base import build_environment
 from hurl.experiments.trainers.sb3 import build_policy, load_weights
+from hurl.experiments.zips import is_guided, load_zip
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import StorableHeuristic
 from hurl.heuristics.value_function import ValueFunctionHeuristic, check_estimates_original
@@ -36,4 +38,24 @@ def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic) -> St
         policy.load(checkpoint)
         load_weights(policy.model, checkpoint)  # of a ladder those of λ = 1, not of the best rung
         heuristic: StorableHeuristic = cls.from_agent(policy.model)
+        return heuristic
+
+
+def value_function_of_zip(
+    path: Path, algorithm: str, env_id: str, cls: type[Any] = ValueFunctionHeuristic
+) -> StorableHeuristic:
+    """Return the value function of an agent that `model.save` wrote, see `ValueFunctionHeuristic.from_agent`.
+
+    What an agent has learnt through `VecNormalize` is not all in its file: take it over in Python, with `from_agent`.
+
+    :param algorithm: what `save` was called on, such as `sb3.PPO`: the file does not say
+    :param env_id: the environment that it was trained in, or one with the same spaces
+    """
+    if is_guided(path):
+        raise HeuristicError(
+            f"{path} is of a guided agent, and does not say by which λ: load it in Python, and give the model to "
+            "ValueFunctionHeuristic.from_agent"
+        )
+    with closing(make_env(env_id)) as env:
+        heuristic: StorableHeuristic = cls.from_agent(load_zip(path, algorithm, env))
         return heuristic

@@ -1,4 +1,4 @@
-"""Policies from the zip files that Stable-Baselines3 and SBX save, without running what is in them.
+"""Agents from the zip files that Stable-Baselines3 and SBX save, without running what is in them.
 
 Such a file is a folder of JSON, torch files and pickles, and the libraries' own `load` runs whatever code the pickles
 hold. Here the model is built anew from its class, and only numbers are taken from the file: the architecture from the
@@ -41,18 +41,11 @@ class ZipError(ValueError):
 
 
 def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
-    """Return a model with the policy of a zip file, for these environments.
+    """Return a model with the networks, the discount and the step count of a zip file, for these environments.
 
     :param algorithm: what `save` was called on, such as `sb3.PPO`: the file does not say
     """
-    try:
-        with zipfile.ZipFile(path) as file:
-            data = dict(json.loads(file.read("data")))
-            weights = file.read("policy.pth") if "policy.pth" in file.namelist() else None
-    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise ZipError(
-            f"{path} is not a model of Stable-Baselines3 or SBX ({error}): save it with model.save"
-        ) from None
+    data, weights = _read(path)
     if data.get("use_sde"):
         raise ZipError(
             f"{path} explores with gSDE (use_sde), whose noise is not in the file: roll it out in Python, "
@@ -73,9 +66,31 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
             f"the policy in {path} does not fit {algorithm} in this environment ({reason}): "
             "name the algorithm and the environment that the policy was trained with"
         ) from None
-    if hasattr(model, "exploration_rate"):
-        model.exploration_rate = float(data["exploration_rate"])
+    try:
+        model.num_timesteps, vars(model)["gamma"] = int(data["num_timesteps"]), float(data["gamma"])
+        if hasattr(model, "exploration_rate"):
+            model.exploration_rate = float(data["exploration_rate"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ZipError(f"{path} is damaged, it lacks a number ({error}): save the model anew") from None
     return model
+
+
+def is_guided(path: Path) -> bool:
+    """Whether the model in a zip file is of a guided algorithm."""
+    return _read(path)[0].get("guidance") is not None
+
+
+def _read(path: Path) -> tuple[dict[str, Any], bytes | None]:
+    """Return the JSON of a zip file, and torch's weights where it has some."""
+    try:
+        with zipfile.ZipFile(path) as file:
+            data = dict(json.loads(file.read("data")))
+            weights = file.read("policy.pth") if "policy.pth" in file.namelist() else None
+    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise ZipError(
+            f"{path} is not a model of Stable-Baselines3 or SBX ({error}): save it with model.save"
+        ) from None
+    return data, weights
 
 
 def _build(path: Path, algorithm: str, env: VecEnv, data: dict[str, Any]) -> BaseAlgorithm:

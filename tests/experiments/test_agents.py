@@ -5,13 +5,19 @@ import pytest
 import stable_baselines3 as sb3
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
-from hurl.experiments.agents import value_function_of
+import hurl
+from hurl.cli import app
+from hurl.experiments.agents import value_function_of, value_function_of_zip
 from hurl.experiments.config import validate
+from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
 from hurl.experiments.trainers.sb3 import build_trainer
 from hurl.guidance import HeuristicError
+from hurl.heuristics import ValueFunctionHeuristic
+from hurl.heuristics.engineered import zero
 
 OBSERVATIONS = np.random.default_rng(0).normal(size=(32, 3)).astype(np.float32)
 
@@ -57,3 +63,38 @@ def test_a_critic_that_was_never_trained_is_refused(small, tmp_path):
         build_trainer(config, folder).save(0)
     with pytest.raises(HeuristicError, match="was never trained: name the run of an agent that learnt"):
         value_function_of(tmp_path)
+
+
+@pytest.mark.parametrize(("algorithm", "env_id"), [(sb3.PPO, "CartPole-v1"), (sb3.SAC, "Pendulum-v1")])
+def test_the_value_function_of_a_zip_file(algorithm, env_id, tmp_path):
+    model = algorithm("MlpPolicy", env_id, gamma=0.97, policy_kwargs={"net_arch": [8]}, seed=0)
+    model.num_timesteps = 700
+    model.save(tmp_path / "old.zip")
+    heuristic = value_function_of_zip(tmp_path / "old.zip", f"sb3.{algorithm.__name__}", env_id)
+    own, observations = ValueFunctionHeuristic.from_agent(model), OBSERVATIONS[:, [0, 1, 2, 0]]
+    observations = observations[:, : model.observation_space.shape[0]]
+    np.testing.assert_array_equal(heuristic(observations), own(observations))
+    assert heuristic.gamma == 0.97
+    assert heuristic.settings()["agent"] == f"{algorithm.__name__} after 700 steps"
+
+
+def test_the_zip_file_of_an_agent_that_is_still_guided_is_refused(tmp_path):
+    guidance = hurl.Guidance(zero, hurl.ConstantSchedule(0.5), gamma=0.9)
+    hurl.guided(sb3.PPO)("MlpPolicy", "CartPole-v1", guidance=guidance, n_steps=64).save(tmp_path / "old.zip")
+    with pytest.raises(HeuristicError, match=r"old\.zip is of a guided agent, .* in Python"):
+        value_function_of_zip(tmp_path / "old.zip", "sb3.PPO", "CartPole-v1")
+
+
+def test_hurl_fit_takes_over_a_zip_file(tmp_path):
+    file, out = str(tmp_path / "old.zip"), str(tmp_path / "h")
+    sb3.PPO("MlpPolicy", "CartPole-v1", gamma=0.97).save(file)
+    command = ["fit", "value-function", "--out", out, "--agent", file]
+    result = CliRunner().invoke(app, [*command, "--algorithm", "sb3.PPO", "--env", "CartPole-v1"])
+    assert result.exit_code == 0, result.output
+    assert hurl.load_heuristic(out).gamma == 0.97
+    with pytest.raises(ConfigurationError, match="does not say what it is of: name its algorithm"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    with pytest.raises(ConfigurationError, match="needs one agent"):
+        CliRunner().invoke(app, [*command, "--run", "x"], catch_exceptions=False)
+    with pytest.raises(ConfigurationError, match="says itself what it is of: leave out --algorithm"):
+        CliRunner().invoke(app, [*command[:-2], "--run", "x", "--env", "y"], catch_exceptions=False)

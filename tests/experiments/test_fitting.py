@@ -144,7 +144,7 @@ def test_a_kind_of_ones_own_is_made_from_an_agent_by_its_class(halved, small, tm
     def fit(*options):
         return CliRunner().invoke(app, ["fit", "halved", "--out", str(tmp_path / "h"), "--threads", "1", *options])
 
-    assert "halved needs an agent: name its run" in str(fit().exception)
+    assert "halved needs one agent: its run" in str(fit().exception)
     run = ("--run", str(tmp_path / "run"))
     assert "halved takes all from the agent: leave out" in str(fit(*run, "--gamma", "0.9").exception)
     result = fit(*run)
@@ -167,7 +167,7 @@ def test_a_kind_of_ones_own_is_made_from_an_agent_by_its_class(halved, small, tm
             "no dataset 'aa/bb-v0'",
         ),
         (["monte-carl", "--out", "h"], "no kind of heuristic 'monte-carl'; did you mean 'monte-carlo'"),
-        (["value-function", "--out", "h"], "name its run or checkpoint with --run"),
+        (["value-function", "--out", "h"], "its run or checkpoint with --run, or its zip"),
         (["value-function", "--out", "h", "--run", "x", "--gamma", "0.9"], "leave out --dataset, --gamma"),
         (["zero", "--out", "."], "holds other things than a heuristic"),
     ],
