@@ -9,13 +9,21 @@ import typer
 
 from hurl.cli.app import Settings, app, say
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
-from hurl.experiments.campaign import parse_seeds, plan_campaign
-from hurl.experiments.config import preset_names
+from hurl.experiments.campaign import parse_seeds, plan_campaign, run_name
+from hurl.names import look_beside
 
 
-@app.command(epilog="Example:  hurl campaign hopper --variants sac-bc,hurl-mc --seeds 0-2 --jobs 2")
+@app.command(
+    epilog="Examples:  hurl campaign hopper --variants sac-bc,hurl-mc --seeds 0-2 --jobs 2  |  "
+    "hurl campaign my.yaml --seeds 0-4"
+)
 def campaign(
-    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset, without a variant (see `hurl presets`).")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="PRESET|FILE.yaml", help="A preset, without a variant, or a YAML file with `variants:`."
+        ),
+    ],
     variants: Annotated[str | None, typer.Option(help="Some of its variants, with commas (all by default).")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0-4 or 0,2,5.")] = "0-4",
     jobs: Jobs = None,
@@ -24,14 +32,14 @@ def campaign(
     out: Annotated[Path, typer.Option(help="The campaign's folder.")] = Path("campaigns"),
     settings: Settings = None,
 ) -> None:
-    """Run variants of a preset with several seeds: data, heuristics, warm starts and training, each shared step once.
+    """Run variants of a preset, or of a file of yours, with several seeds, and before them what they are made from.
 
     The same command carries on where a stopped one left off.
     """
     at_a_time = count_jobs(jobs, ray)
-    names = [name.split("/")[1] for name in preset_names() if name.startswith(f"{preset}/")]
-    chosen = names if variants is None else [name.strip() for name in variants.split(",")]
-    plan = plan_campaign(preset, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations)
+    chosen = None if variants is None else [name.strip() for name in variants.split(",")]
+    plan = plan_campaign(source, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations)
+    look_beside(source)
     run_campaign(plan, jobs=at_a_time, ray=ray)
-    folder = out / preset
+    folder = out / run_name(source)
     say(f"Done: {len(plan.runs)} runs in [bold]{folder}[/bold]; compare them with `hurl report {folder}`")

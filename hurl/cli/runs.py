@@ -11,18 +11,18 @@ from hurl.cli.app import Settings, app, console, interruptible, make_table, say
 from hurl.cli.progress import RunProgress
 from hurl.cli.report import report_on
 from hurl.cli.steps import run_campaign
-from hurl.experiments.campaign import Campaign, plan_campaign
-from hurl.experiments.config import load_config
+from hurl.experiments.campaign import Campaign, plan_campaign, run_name
+from hurl.experiments.config import load_config, split_variant
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.experiments.process import prepare_process
-from hurl.names import is_yaml, look_beside
+from hurl.names import look_beside
 
 
 @app.command(epilog="Example:  hurl train sparse-reacher/hurl --seed 1 --set iterations=50")
 def train(
     source: Annotated[
-        str, typer.Argument(metavar="PRESET|FILE.yaml", help="A preset (see `hurl presets`) or a YAML file.")
+        str, typer.Argument(metavar="PRESET|FILE.yaml", help="A preset (see `hurl presets`), or a YAML file.")
     ],
     out: Annotated[Path | None, typer.Option(help="The run's folder (runs/NAME/seed-N by default).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed; short for --set seed=N.")] = None,
@@ -30,8 +30,8 @@ def train(
 ) -> None:
     """Train an agent; the same command carries on where a stopped run left off."""
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
-    look_beside(source)
-    folder = out or CampaignFolder(RUNS).run(Path(source).stem if is_yaml(source) else source, config.seed)
+    look_beside(split_variant(source)[0])
+    folder = out or CampaignFolder(RUNS).run(run_name(source), config.seed)
     if config.data is not None and config.needs_data:
         plan, data = Campaign(RUNS), config.data
         config, _ = plan.prepare(config)

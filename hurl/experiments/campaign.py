@@ -13,14 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import FitConfig, RunConfig, as_overrides, load_config, preset_names
+from hurl.experiments.config import FitConfig, RunConfig, as_overrides, load_config, split_variant, variant_names
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import Recipe, recipe_of
 from hurl.experiments.tasks import Task
 from hurl.files import aside
-from hurl.names import nearest_or_all
+from hurl.names import is_yaml, nearest_or_all
 
 MOST_SEEDS = 10_000
 
@@ -154,7 +154,7 @@ class Campaign:
 
 def plan_campaign(
     preset: str,
-    variants: Sequence[str],
+    variants: Sequence[str] | None,
     seeds: Sequence[int],
     out: Path,
     settings: Sequence[str] = (),
@@ -163,22 +163,21 @@ def plan_campaign(
 ) -> Campaign:
     """Return the steps of a campaign. Seeds come one after the other, so that each is complete as early as can be.
 
-    :param preset: such as `hopper`
-    :param variants: some of the preset's
+    :param preset: such as `hopper`, or a YAML file
+    :param variants: some of its variants; None means all
     :param out: the folder of the campaign
     :param settings: `key=value` each, for the runs that have such a key
     :param iterations: of the runs that train; None means the preset's
     """
-    _check_variants(preset, variants)
-    presets = {name: load_config(name) for name in (f"{preset}/{variant}" for variant in variants)}
-    check_settings(settings, presets.values())
+    configs = {source: load_config(source) for source in choose_variants(preset, variants)}
+    check_settings(settings, configs.values())
     campaign = Campaign(out)
     for seed in seeds:
-        for name in presets:
-            config = load_config(name, [*settings_with_a_place(presets[name], settings), f"seed={seed}"])
+        for source in configs:
+            config = load_config(source, [*settings_with_a_place(configs[source], settings), f"seed={seed}"])
             if iterations is not None and config.iterations > 0:
                 config = config.model_copy(update={"iterations": iterations})
-            campaign.add_run(name, config)
+            campaign.add_run(run_name(source), config)
     return campaign
 
 
@@ -197,20 +196,25 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def _check_variants(preset: str, variants: Sequence[str]) -> None:
-    known = [name.split("/") for name in preset_names()]
-    presets = sorted({name for name, _ in known})
-    if preset in preset_names():
-        name, variant = preset.split("/")
-        raise ConfigurationError(f"{preset!r} is a variant: write {name} --variants {variant}")
-    if preset not in presets:
-        raise ConfigurationError(f"there is no preset {preset!r}{nearest_or_all(preset, presets)}")
-    of_preset = [variant for name, variant in known if name == preset]
-    for variant in variants:
-        if variant not in of_preset:
-            raise ConfigurationError(f"{preset} has no variant {variant!r}{nearest_or_all(variant, of_preset)}")
-        if list(variants).count(variant) > 1:
-            raise ConfigurationError(f"the variant {variant!r} is named twice")
+def choose_variants(family: str, names: Sequence[str] | None) -> list[str]:
+    """Return some of the variants of a preset or a YAML file, None for all, as `load_config` takes them."""
+    sources = variant_names(family)
+    if names is None:
+        return sources
+    known = {split_variant(source)[1] or "": source for source in sources}
+    for name in names:
+        if name not in known:
+            raise ConfigurationError(f"{family} has no variant {name!r}{nearest_or_all(name, known)}")
+        if list(names).count(name) > 1:
+            raise ConfigurationError(f"the variant {name!r} is named twice")
+    return [known[name] for name in names]
+
+
+def run_name(source: str) -> str:
+    """Return what the runs of a source are kept under: a preset's name, or a file's, and the variant."""
+    family, variant = split_variant(source)
+    name = Path(family).stem if is_yaml(family) else family
+    return name if variant is None else f"{name}/{variant}"
 
 
 def settings_with_a_place(config: RunConfig, settings: Sequence[str]) -> list[str]:

@@ -30,9 +30,11 @@ from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.libraries import Demand, Library, find_library
 from hurl.guidance import Shaping, check_shaping
 from hurl.ladder import Ladder
-from hurl.names import HeuristicFunction, HeuristicName, is_yaml, nearest, parse_heuristic
+from hurl.names import HeuristicFunction, HeuristicName, is_yaml, nearest, nearest_or_all, parse_heuristic
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
+
+VARIANTS = "variants"  # the key of a preset, or of a user's file, under which are several runs
 
 
 class Strict(BaseModel):
@@ -388,7 +390,8 @@ class RunConfig(Strict):
 def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
     """Return the configuration that a preset or a YAML file names, some values set anew.
 
-    :param source: a preset and its variant, `sparse-reacher/hurl`, or the path of a YAML file
+    :param source: a preset and its variant, `sparse-reacher/hurl`, or the path of a YAML file, with `/variant` where
+        it has several
     :param overrides: `key=value` each, keys dotted, values YAML: `guidance.schedule.lambda0=0.9`
     """
     return validate(apply_settings(_read_source(source), overrides), source)
@@ -462,26 +465,85 @@ def preset_description(name: str) -> str:
     return str(_presets()[name.split("/")[0]]["description"])
 
 
+def variant_names(source: str) -> list[str]:
+    """Return the variants of a preset or of a YAML file, as `load_config` takes them; a file without any is its own.
+
+    :param source: a preset, `hopper`, or the path of a YAML file
+    """
+    if not is_yaml(source):
+        if source in preset_names():
+            name, variant = source.split("/")
+            raise ConfigurationError(f"{source!r} is a variant: write {name} --variants {variant}")
+        if source not in _presets():
+            raise ConfigurationError(f"there is no preset {source!r}{nearest_or_all(source, _presets())}")
+    variants = _read_family(source).get(VARIANTS)
+    return [source] if variants is None else [f"{source}/{name}" for name in variants]
+
+
+def split_variant(source: str) -> tuple[str, str | None]:
+    """Return the preset or the YAML file that a source is of, and which variant of it, where it names one."""
+    family, _, variant = source.rpartition("/")
+    return (family, variant) if family and not is_yaml(source) else (source, None)
+
+
 def _read_source(source: str) -> dict[str, Any]:
-    if is_yaml(source):
-        path = Path(source)
-        if not path.is_file():
-            raise ConfigurationError(
-                f"there is no file {source!r}: give a YAML file, or a preset such as {preset_names()[0]}"
-            )
-        return parse_yaml(path.read_text("utf-8"), source)
-    if source not in preset_names():
+    family, variant = split_variant(source)
+    if not is_yaml(family) and source not in preset_names():
         variants = [name for name in preset_names() if name.startswith(f"{source}/")]
         if variants:
             raise ConfigurationError(f"{source!r} is several variants: write {' or '.join(variants)}")
         hint = nearest(source, preset_names()) or f"; the presets are {', '.join(preset_names())}"
         raise ConfigurationError(f"there is no preset {source!r}{hint}")
-    name, variant = source.split("/")
-    preset = deepcopy(_presets()[name])
-    changes = preset.pop("variants")[variant]
-    preset.pop("description")
-    base = preset.pop("extends", None)
-    return merge(preset if base is None else merge(_read_source(base), preset), changes)
+    values = _read_family(family)
+    values.pop("description", None)
+    variants = values.pop(VARIANTS, None)
+    if variants is None and variant is not None:
+        raise ConfigurationError(f"{family} has no variants, of which {variant!r} could be one: write {family}")
+    if variants is not None and variant is None:
+        raise ConfigurationError(
+            f"{family} is several variants: write {' or '.join(f'{family}/{name}' for name in variants)}, or run all "
+            f"with `hurl campaign {family}`"
+        )
+    if variants is not None and variant not in variants:
+        raise ConfigurationError(f"{family} has no variant {variant!r}{nearest_or_all(str(variant), variants)}")
+    base = values.pop("extends", None)
+    return merge(values if base is None else merge(_read_source(base), values), (variants or {}).get(variant))
+
+
+def _read_family(name: str) -> dict[str, Any]:
+    """Return what the file of a preset, or of a user's own, holds."""
+    if not is_yaml(name):
+        return deepcopy(_presets()[name])
+    path = Path(name)
+    if not path.is_file():
+        raise ConfigurationError(
+            f"there is no file {name!r}: give a YAML file, or a preset such as {preset_names()[0]}"
+        )
+    values = parse_yaml(path.read_text("utf-8"), name)
+    _check_family(values, name)
+    return values
+
+
+def _check_family(values: dict[str, Any], source: str) -> None:
+    """Refuse variants that are no mappings of keys and values, or whose names can't be those of folders."""
+    base = values.get("extends")
+    if base is not None and base not in preset_names():
+        hint = nearest_or_all(str(base), preset_names())
+        raise ConfigurationError(f"{source}: extends must name a preset and its variant, got {base!r}{hint}")
+    variants = values.get(VARIANTS)
+    if VARIANTS not in values:
+        return
+    if not isinstance(variants, dict) or not variants:
+        raise ConfigurationError(
+            f"{source}: {VARIANTS} must hold names, each with what is other in it: got {variants!r}"
+        )
+    for name, changes in variants.items():
+        if not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]*", name) or is_yaml(name):
+            raise ConfigurationError(
+                f"{source}: {name!r} can't be the name of a variant, and of its folder: use letters, digits and - . + _"
+            )
+        if not isinstance(changes, dict | None):
+            raise ConfigurationError(f"{source}: the variant {name!r} must hold keys and values, got {changes!r}")
 
 
 @cache

@@ -192,3 +192,76 @@ def test_demonstrations_are_made_in_the_environment_of_the_runs(tmp_path):
     plan = plan_campaign("point-maze", ["sac-bc"], [0], tmp_path, settings)
     assert plan.tasks[0].arguments[4:6] == ("--set", 'options={"max_episode_steps": 200}')
     assert plan.tasks[0].outputs != plan_campaign("point-maze", ["sac-bc"], [0], tmp_path).tasks[0].outputs
+
+
+OWN = """
+description: Pendulum with and without a hint
+environment: {id: Pendulum-v1, n_envs: 2}
+algorithm: {name: sb3.SAC}
+gamma: 0.9
+iterations: 3
+steps_per_iteration: 100
+variants:
+  sac:
+  hurl:
+    guidance: {heuristic: "hurl.heuristics.engineered:zero"}
+  short: {iterations: 2, environment: {n_envs: 4}}
+"""
+
+
+def test_a_file_of_ones_own_has_variants_as_presets_have(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(OWN)
+    campaign = plan_campaign(str(file), None, [0, 1], tmp_path / "out", ["gamma=0.8"])
+    assert [str(run.folder.relative_to(tmp_path / "out")) for run in campaign.runs] == [
+        f"mine/{variant}/seed-{seed}" for seed in (0, 1) for variant in ("sac", "hurl", "short")
+    ]
+    assert {run.config.gamma for run in campaign.runs} == {0.8}
+    short = load_config(f"{file}/short")
+    assert (short.iterations, short.environment.n_envs, short.environment.id) == (2, 4, "Pendulum-v1")
+    some = plan_campaign(str(file), ["hurl"], [3], tmp_path / "out")
+    assert [(run.config.seed, run.config.guidance is None) for run in some.runs] == [(3, False)]
+
+
+def test_a_file_of_one_run_is_a_campaign_of_its_seeds(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(OWN[: OWN.index("variants")])
+    campaign = plan_campaign(str(file), None, [0, 1], tmp_path / "out")
+    assert [run.folder.relative_to(tmp_path / "out").parts for run in campaign.runs] == [
+        ("mine", "seed-0"),
+        ("mine", "seed-1"),
+    ]
+
+
+def test_a_file_of_ones_own_extends_a_preset(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("extends: hopper/sac\niterations: 7\nvariants: {slow: {algorithm: {parameters: {tau: 0.001}}}}")
+    assert load_config(f"{file}/slow").algorithm.parameters["tau"] == 0.001
+    assert load_config(f"{file}/slow").iterations == 7
+    assert load_config(f"{file}/slow").gamma == load_config("hopper/sac").gamma
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "message"),
+    [
+        (
+            OWN,
+            "",
+            "is several variants: write .*mine.yaml/sac or .*mine.yaml/hurl or .*, or run all with `hurl campaign",
+        ),
+        (OWN, "/sca", "mine.yaml has no variant 'sca'; did you mean 'sac'"),
+        (OWN[: OWN.index("variants")], "/sac", "mine.yaml has no variants, of which 'sac' could be one"),
+        (f"{OWN}  ../up: {{}}", "/sac", r"'\.\./up' can't be the name of a variant"),
+        (f"{OWN}  more: 3", "/sac", "the variant 'more' must hold keys and values, got 3"),
+        (f"{OWN[: OWN.index('variants')]}variants: [a]", "/a", r"variants must hold names, .* got \['a'\]"),
+        (
+            f"{OWN}extends: hoper/sac",
+            "/sac",
+            "extends must name a preset and its variant, got 'hoper/sac'; did you mean",
+        ),
+    ],
+)
+def test_variants_that_cannot_be_are_named(tmp_path, text, source, message):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=message):
+        load_config(f"{tmp_path / 'mine.yaml'}{source}")
