@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import Settings, app, say
+from hurl.cli.app import Settings, Trust, app, say
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
 from hurl.experiments.campaign import parse_seeds, plan_campaign
 from hurl.experiments.config import preset_names
@@ -23,6 +23,7 @@ def campaign(
     iterations: Annotated[int | None, typer.Option(min=1, help="Iterations of the runs that train.")] = None,
     out: Annotated[Path, typer.Option(help="The campaign's folder.")] = Path("campaigns"),
     settings: Settings = None,
+    trust: Trust = False,
 ) -> None:
     """Run variants of a preset with several seeds: data, heuristics, warm starts and training, each shared step once.
 
@@ -31,7 +32,7 @@ def campaign(
     at_a_time = count_jobs(jobs, ray)
     names = [name.split("/")[1] for name in preset_names() if name.startswith(f"{preset}/")]
     chosen = names if variants is None else [name.strip() for name in variants.split(",")]
-    plan = plan_campaign(preset, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations)
+    plan = plan_campaign(preset, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations, trust=trust)
     run_campaign(plan, jobs=at_a_time, ray=ray)
     folder = out / preset
     say(f"Done: {len(plan.runs)} runs in [bold]{folder}[/bold]; compare them with `hurl report {folder}`")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperArgument, TyperCommand
 
-from hurl.cli.app import app, console, make_table, say
+from hurl.cli.app import Trust, app, console, make_table, say
 from hurl.cli.progress import Bars
 from hurl.experiments.config import apply_settings
 from hurl.experiments.errors import ConfigurationError
@@ -57,6 +57,7 @@ def fit(
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the kind, such as epochs=30; several may be."),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Processor cores to use.")] = 2,
+    trust: Trust = False,
 ) -> None:
     """Make a heuristic from a dataset, or from an agent's critic, and save it as a folder without pickles."""
     prepare_process(threads)
@@ -67,7 +68,7 @@ def fit(
     check_folder(out)
     heuristic: StorableHeuristic
     if not hasattr(cls, "fit"):
-        heuristic = _take_value_function(kind, cls, run, [dataset, gamma, root, seed, settings])
+        heuristic = _take_value_function(kind, cls, run, [dataset, gamma, root, seed, settings], trust)
     else:
         if dataset is None or gamma is None or run is not None:
             raise ConfigurationError(
@@ -92,7 +93,9 @@ def fit(
         say(f"Judge it:  hurl diagnose {out} --dataset {dataset}")
 
 
-def _take_value_function(kind: str, cls: type[Any], run: Path | None, others: list[object]) -> StorableHeuristic:
+def _take_value_function(
+    kind: str, cls: type[Any], run: Path | None, others: list[object], trust: bool
+) -> StorableHeuristic:
     if run is None:
         raise ConfigurationError(f"{kind} needs an agent: name its run or checkpoint with --run")
     if any(other is not None for other in others):
@@ -101,4 +104,4 @@ def _take_value_function(kind: str, cls: type[Any], run: Path | None, others: li
         )
     from hurl.experiments.agents import value_function_of
 
-    return value_function_of(run, cls)
+    return value_function_of(run, cls, trust=trust)

@@ -86,7 +86,7 @@ def _check_address(address: str) -> None:
         raise RayClusterError(
             f"{address!r} is not the address of a Ray cluster: write local, auto, HOST:6379 or ray://HOST:10001"
         )
-    command = [sys.executable, "-c", f"import ray; ray.init({address!r}, log_to_driver=False)"]
+    command = [sys.executable, "-P", "-c", f"import ray; ray.init({address!r}, log_to_driver=False)"]
     try:
         trial = subprocess.run(command, capture_output=True, timeout=CONNECT_SECONDS, check=False)
     except subprocess.TimeoutExpired:
