@@ -45,7 +45,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-if IN_USE in os.environ:  # a worker of Ray's, say, which is sent what the user's own modules define
+if os.environ.get(IN_USE):  # a worker of Ray's, say, which is sent what the user's own modules define
     take_folders()
 
 # Rooms that load torch, JAX or EnvPool are entered on first use, so that `import hurl` stays quick.

@@ -202,7 +202,8 @@ def find_module(name: str) -> ModuleType:
     module_name = name.rpartition(":")[0]
     if _is_standard(module_name):
         raise ValueError(f"{name!r} {NEVER_RUN}{_hidden(module_name)}")
-    take_folders()
+    if module_name.partition(".")[0] != "hurl":
+        take_folders()
     try:
         return import_module(module_name)
     except (ModuleNotFoundError, SyntaxError) as error:
