@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -190,6 +191,9 @@ def check_trust(source: str | Path, names: Iterable[str], trust: bool) -> None:
     :param trust: whether the user has said that it may be
     """
     foreign = foreign_code(names)
+    for name in foreign:
+        if _is_standard(name):
+            raise UntrustedCodeError(f"{source} names {name!r}, which {NEVER_RUN}")
     if foreign and not trust:
         raise UntrustedCodeError(
             f"{source} names code that would be run, {foreign[0]!r}: repeat with --trust (in Python trust=True) if you "
@@ -238,8 +242,9 @@ def _check_function(name: str, function: Callable[..., Any]) -> None:
         raise ValueError(f"{name!r} is not defined in {room}: name a function by the module that defines it")
 
 
-def _is_standard(module: str) -> bool:
-    return module.partition(".")[0] in sys.stdlib_module_names
+def _is_standard(name: str) -> bool:
+    """Return whether a module, or the module of a name of code, is of the standard library."""
+    return re.split("[.:]", name)[0] in sys.stdlib_module_names
 
 
 def _hidden(name: str) -> str:
