@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
+# `python -m hurl` puts the working folder before everything, where a numpy.py would be taken for NumPy.
+if sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)] == "hurl" and not sys.flags.safe_path:
+    del sys.path[0]
+
+# isort: split
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hurl.guidance import Guidance, HeuristicError, reshape
 from hurl.ladder import Ladder
+from hurl.names import IN_USE, take_folders
 from hurl.prior import PriorData
 from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, TanhSchedule
 
@@ -35,6 +44,9 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+if os.environ.get(IN_USE):  # a worker of Ray's, say, which is sent what the user's own modules define
+    take_folders()
 
 # Rooms that load torch, JAX or EnvPool are entered on first use, so that `import hurl` stays quick.
 _LAZY = {

@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any, Self, TypeVar
 
 __all__ = [
@@ -16,13 +18,20 @@ __all__ = [
     "HeuristicFunction",
     "HeuristicName",
     "Registry",
+    "UntrustedCodeError",
+    "check_trust",
     "find_function",
+    "find_module",
+    "foreign_code",
     "install_extra",
     "is_yaml",
     "look_beside",
+    "look_in",
     "nearest",
     "nearest_or_all",
+    "own_folders",
     "parse_heuristic",
+    "take_folders",
 ]
 
 Kind = TypeVar("Kind")
@@ -123,25 +132,127 @@ def is_yaml(name: str) -> bool:
     return name.endswith((".yaml", ".yml"))
 
 
+# The user's own modules ----------------------------------------------------------------------------------------------
+
+# Where processes that are started look for them, and whether they are on the path already, as Ray's workers must know.
+FOLDERS, IN_USE = "HURL_PATH", "HURL_PATH_IN_USE"
+
+
 def look_beside(file: str) -> None:
     """Let functions in modules beside a YAML file be found, by this process and by those that it starts."""
     if is_yaml(file):
-        folder = str(Path(file).resolve().parent)
-        sys.path.insert(0, folder)
-        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+        look_in(Path(file).parent)
+
+
+def look_in(folder: Path) -> None:
+    """Let the user's own modules in a folder be found, and before those of folders that were named earlier."""
+    new = str(folder.resolve())
+    os.environ[FOLDERS] = os.pathsep.join([new, *(known for known in own_folders() if known != new)])
+
+
+def own_folders() -> list[str]:
+    """Return the folders that the user's own modules are looked for in."""
+    return [folder for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
+
+
+def take_folders() -> None:
+    """Put the folders of the user's own modules on the path, after everything installed.
+
+    They are not there before a name asks for it: packages import what they find of others, and must find nothing that
+    merely lies in the working folder.
+    """
+    own = own_folders()
+    if own:
+        os.environ[IN_USE] = "1"
+        sys.path[:] = [*(folder for folder in sys.path if folder not in own), *own]
+
+
+# Code by its name ----------------------------------------------------------------------------------------------------
+
+# hurl's own modules whose functions and environments files may name: those that are defined there, no others.
+OWN_ROOMS = ("hurl.heuristics.engineered", "hurl.envs", "hurl.envs.point_maze", "hurl.envs.sparse_reacher")
+NEVER_RUN = "is of Python's standard library, which is never run by a name: name a function of a module of your own"
+
+
+class UntrustedCodeError(ValueError):
+    """A file names code that would be run, and nobody has said that it may."""
+
+
+def foreign_code(names: Iterable[str]) -> list[str]:
+    """Return those of some names of code, `module:name` each, that are not of hurl's own."""
+    return [name for name in names if name.rpartition(":")[0] not in OWN_ROOMS]
+
+
+def check_trust(source: str | Path, names: Iterable[str], trust: bool) -> None:
+    """Refuse to go on with a file, which may be a stranger's, that names code other than hurl's own.
+
+    :param source: the file
+    :param names: all code that it names and that would be run, `module:name` each
+    :param trust: whether the user has said that it may be
+    """
+    foreign = foreign_code(names)
+    for name in foreign:
+        if _is_standard(name):
+            raise UntrustedCodeError(f"{source} names {name!r}, which {NEVER_RUN}")
+    if foreign and not trust:
+        raise UntrustedCodeError(
+            f"{source} names code that would be run, {foreign[0]!r}: repeat with --trust (in Python trust=True) if you "
+            "know who wrote it"
+        )
+
+
+def find_module(name: str) -> ModuleType:
+    """Import the module of a name of code, `module:name`: an installed one, or one of the user's own."""
+    module_name = name.rpartition(":")[0]
+    if _is_standard(module_name):
+        raise ValueError(f"{name!r} {NEVER_RUN}{_hidden(module_name)}")
+    if module_name.partition(".")[0] != "hurl":
+        take_folders()
+    try:
+        return import_module(module_name)
+    except (ModuleNotFoundError, SyntaxError) as error:
+        raise ValueError(f"{name!r} can't be imported: {error}{_hidden(module_name)}") from None
 
 
 def find_function(name: str) -> Callable[..., Any]:
-    """Return the function that `module:function` names."""
+    """Return the function that `module:function` names, or an object of the user's own that is called like one."""
     module_name, _, function_name = name.partition(":")
     if not module_name or not function_name:
         raise ValueError(f"{name!r} is not of the form module:function")
-    try:
-        module = import_module(module_name)
-    except (ModuleNotFoundError, SyntaxError) as error:
-        raise ValueError(f"{name!r} can't be imported: {error}") from None
+    module = find_module(name)
     names = [key for key, value in vars(module).items() if callable(value)]
     if function_name not in names:
-        raise ValueError(f"{module_name} has no function {function_name!r}{nearest(function_name, names)}")
+        hint = nearest(function_name, names) or _hidden(module_name)
+        raise ValueError(f"{module_name} has no function {function_name!r}{hint}")
     function: Callable[..., Any] = getattr(module, function_name)
+    _check_function(name, function)
     return function
+
+
+def _check_function(name: str, function: Callable[..., Any]) -> None:
+    """Refuse what is no function of the user's own: classes, builtins, what a module of hurl's has from elsewhere."""
+    if isinstance(function, type):
+        raise ValueError(f"{name!r} is a class: name a function")
+    code = getattr(function, "__func__", function)  # of a method
+    home = str(code.__module__ if isinstance(code, FunctionType) else type(code).__module__)
+    if _is_standard(home):
+        raise ValueError(f"{name!r} {NEVER_RUN}")
+    room = name.rpartition(":")[0]
+    if room in OWN_ROOMS and home != room:
+        raise ValueError(f"{name!r} is not defined in {room}: name a function by the module that defines it")
+
+
+def _is_standard(name: str) -> bool:
+    """Return whether a module, or the module of a name of code, is of the standard library."""
+    return re.split("[.:]", name)[0] in sys.stdlib_module_names
+
+
+def _hidden(name: str) -> str:
+    """Say that a module of the user's own is hidden by another one of its name, where it is."""
+    package = name.partition(".")[0]
+    found = getattr(sys.modules.get(package), "__file__", None) or "Python's own"
+    for folder in map(Path, own_folders()):
+        for own in (folder / f"{package}.py", folder / package / "__init__.py"):
+            if own.is_file() and not Path(found).is_relative_to(folder):
+                return f"; {own} is hidden by {found}: give yours another name"
+    return ""

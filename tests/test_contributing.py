@@ -1,6 +1,7 @@
 """Kinds of a user's own, as CONTRIBUTING.md shows them: of an installed package, and of a module that is imported."""
 
 import csv
+import os
 import re
 import subprocess
 import sys
@@ -58,7 +59,11 @@ def my_kinds(site, monkeypatch):
 
 
 def command(folder, *words):
-    return subprocess.run([sys.executable, "-m", "hurl", *words], cwd=folder, capture_output=True, text=True)
+    """Run a command in the folder, which is one that packages are installed in."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    return subprocess.run(
+        [sys.executable, "-m", "hurl", *words], cwd=folder, env=environment, capture_output=True, text=True
+    )
 
 
 def test_the_commands_know_the_kinds_of_a_package(site, monkeypatch):

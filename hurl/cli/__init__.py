@@ -8,13 +8,14 @@ from pathlib import Path
 
 from hurl.cli import campaign, chain, collect, diagnose, fit, presets, report, reproduce, runs, tune
 from hurl.cli.app import app, report_error
+from hurl.names import look_in
 
 __all__ = ["campaign", "chain", "collect", "diagnose", "fit", "main", "presets", "report", "reproduce", "runs", "tune"]
 
 
 def main() -> None:
     """Run the command line: an error is one sentence, and a traceback only with --debug."""
-    sys.path.insert(0, str(Path.cwd()))  # heuristics and environments of the user's own
+    look_in(Path.cwd())  # for heuristics and environments of the user's own
     try:
         app()
     except Exception as error:

@@ -50,6 +50,13 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a value of the configuration; may be given several times."),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Run code of others than hurl that saved runs and heuristics name: if you know who wrote it.",
+    ),
+]
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import Settings, app, say
+from hurl.cli.app import Settings, Trust, app, say
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
 from hurl.experiments.campaign import parse_seeds, plan_campaign, run_name
 from hurl.names import look_beside
@@ -31,6 +31,7 @@ def campaign(
     iterations: Annotated[int | None, typer.Option(min=1, help="Iterations of the runs that train.")] = None,
     out: Annotated[Path, typer.Option(help="The campaign's folder.")] = Path("campaigns"),
     settings: Settings = None,
+    trust: Trust = False,
 ) -> None:
     """Run variants of a preset, or of a file of yours, with several seeds, and before them what they are made from.
 
@@ -38,7 +39,7 @@ def campaign(
     """
     at_a_time = count_jobs(jobs, ray)
     chosen = None if variants is None else [name.strip() for name in variants.split(",")]
-    plan = plan_campaign(source, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations)
+    plan = plan_campaign(source, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations, trust=trust)
     look_beside(source)
     run_campaign(plan, jobs=at_a_time, ray=ray)
     folder = out / run_name(source)

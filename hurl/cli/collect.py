@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hurl.cli.app import Settings, app, console, interruptible, make_table, say
+from hurl.cli.app import Settings, Trust, app, console, interruptible, make_table, say
 from hurl.cli.progress import Bars
 from hurl.cli.steps import run_campaign
 from hurl.experiments.campaign import Campaign
@@ -63,6 +63,7 @@ def collect(
     run: Annotated[
         Path | None, typer.Option(help="Folder of the recipe's run (in runs/shared/behaviour by default).")
     ] = None,
+    trust: Trust = False,
 ) -> None:
     """Roll policies out into a Minari dataset; the same command carries on where a stopped one left off."""
     default = 10_000
@@ -96,6 +97,7 @@ def collect(
             seed=seed,
             root=root,
             threads=threads or cores_here(),
+            trust=trust,
             report=bars.show,
         )
     _print_summary(collected, bars)

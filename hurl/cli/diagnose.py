@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hurl.cli.app import app, console, make_table, say
+from hurl.cli.app import Trust, app, console, make_table, say
 from hurl.cli.progress import Bars
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def diagnose(
         Literal["cut", "bootstrap", "drop"],
         typer.Option(help="What returns count after a time limit: nothing, h there, or drop the episode."),
     ] = "cut",
+    trust: Trust = False,
 ) -> None:
     """Judge a heuristic with data before it guides a run, and suggest a λ to begin with."""
     from hurl.data import load_episodes
@@ -44,7 +45,7 @@ def diagnose(
     with Bars(transient=True) as bars:
         bars.draw("diagnosis", 0, None, f"reading {dataset}")
         episodes = load_episodes(dataset, root)
-        function = find_heuristic(parse_heuristic(heuristic), episodes.observation_space, gamma)
+        function = find_heuristic(parse_heuristic(heuristic), episodes.observation_space, gamma, trust=trust)
         result = judge(
             function,
             episodes,

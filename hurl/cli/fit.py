@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperArgument, TyperCommand
 
-from hurl.cli.app import app, console, make_table, say
+from hurl.cli.app import Trust, app, console, make_table, say
 from hurl.cli.progress import Bars
 from hurl.experiments.config import apply_settings
 from hurl.experiments.errors import ConfigurationError
@@ -68,6 +68,7 @@ def fit(
         typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the kind, such as epochs=30; several may be."),
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Processor cores to use.")] = 2,
+    trust: Trust = False,
 ) -> None:
     """Make a heuristic from a dataset, or from an agent's critic, and save it as a folder without pickles."""
     prepare_process(threads)
@@ -82,7 +83,7 @@ def fit(
             raise ConfigurationError(
                 f"{kind} takes all from the agent: leave out --dataset, --gamma, --root, --seed and --set"
             )
-        heuristic = _take_value_function(kind, cls, run, agent, algorithm, env)
+        heuristic = _take_value_function(kind, cls, run, agent, algorithm, env, trust)
     else:
         if dataset is None or gamma is None or any(other is not None for other in (run, agent, algorithm, env)):
             raise ConfigurationError(
@@ -108,7 +109,7 @@ def fit(
 
 
 def _take_value_function(
-    kind: str, cls: type[Any], run: Path | None, agent: Path | None, algorithm: str | None, env: str | None
+    kind: str, cls: type[Any], run: Path | None, agent: Path | None, algorithm: str | None, env: str | None, trust: bool
 ) -> StorableHeuristic:
     if (run is None) == (agent is None):
         raise ConfigurationError(f"{kind} needs one agent: its run or checkpoint with --run, or its zip with --agent")
@@ -117,7 +118,7 @@ def _take_value_function(
     if run is not None:
         if algorithm is not None or env is not None:
             raise ConfigurationError(f"{run} says itself what it is of: leave out --algorithm and --env")
-        return value_function_of(run, cls)
+        return value_function_of(run, cls, trust=trust)
     assert agent is not None
     if algorithm is None or env is None:
         raise ConfigurationError(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import Settings, app, console, make_table
+from hurl.cli.app import Settings, Trust, app, console, make_table
 from hurl.cli.chain import chain
 from hurl.cli.report import report_on
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
@@ -43,6 +43,7 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(help="The folder (reproductions/FIGURE-SCALE by default).")] = None,
     settings: Settings = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and stop.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Make a figure of the paper, or the gauntlet: data, heuristics and runs with its settings, then a report.
 
@@ -69,6 +70,7 @@ def reproduce(
         games=None if games is None else [game.strip() for game in games.split(",")],
         steps=steps,
         settings=settings or [],
+        trust=trust,
     )
     console.print("How fast it goes:")
     run_campaign(plan.trials, jobs=at_a_time, ray=ray)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hurl.cli.app import Settings, app, console, interruptible, make_table, say
+from hurl.cli.app import Settings, Trust, app, console, interruptible, make_table, say
 from hurl.cli.progress import RunProgress
 from hurl.cli.report import report_on
 from hurl.cli.steps import run_campaign
@@ -27,13 +27,15 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder (runs/NAME/seed-N by default).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed; short for --set seed=N.")] = None,
     settings: Settings = None,
+    trust: Trust = False,
 ) -> None:
     """Train an agent; the same command carries on where a stopped run left off."""
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
     look_beside(split_variant(source)[0])
     folder = out or CampaignFolder(RUNS).run(run_name(source), config.seed)
     if config.data is not None and config.needs_data:
-        plan, data = Campaign(RUNS), config.data
+        plan, data = Campaign(RUNS, trust=trust), config.data
+        trust = trust or plan.names_fitted_code(config)
         config, _ = plan.prepare(config)
         say(f"First what the run is made from: {data.describe()}")
         run_campaign(plan, jobs=1)
@@ -44,7 +46,14 @@ def train(
     if RunFolder(folder).is_finished(config):
         console.print("It was trained to its end before; this is what it did:")
     with RunProgress(config) as progress, interruptible():
-        rows = run(config, folder, progress.show, report_cloning=progress.show_cloning, report_resuming=progress.resume)
+        rows = run(
+            config,
+            folder,
+            progress.show,
+            report_cloning=progress.show_cloning,
+            report_resuming=progress.resume,
+            trust=trust,
+        )
     best = max(rows, key=lambda row: row.return_mean)
     say(
         f"Done: return {rows[-1].return_mean:.1f} after {rows[-1].steps:,} steps "
@@ -59,6 +68,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the environments.")] = 0,
     stochastic: Annotated[bool, typer.Option("--stochastic", help="Sample actions from the policy.")] = False,
     video: Annotated[Path | None, typer.Option(help="Film one episode into this file (.mp4 or .gif).")] = None,
+    trust: Trust = False,
 ) -> None:
     """Roll a trained policy out and print its returns."""
     prepare_process(threads=1)
@@ -68,14 +78,16 @@ def evaluate(
     if video is not None:
         check_filming(video)
     with console.status(f"rolling out {checkpoint}"):
-        result = evaluate_checkpoint(checkpoint, episodes=episodes, seed=seed, deterministic=not stochastic)
+        result = evaluate_checkpoint(
+            checkpoint, episodes=episodes, seed=seed, deterministic=not stochastic, trust=trust
+        )
     say(f"{checkpoint}, {episodes} episodes")
     table = make_table(("", "mean", "std", "min", "max"))
     for name, values in (("return", result.returns), ("length", result.lengths)):
         table.add_row(name, *(f"{value:.1f}" for value in (values.mean(), values.std(), values.min(), values.max())))
     console.print(table)
     if video is not None:
-        film(checkpoint, video, seed=seed, deterministic=not stochastic)
+        film(checkpoint, video, seed=seed, deterministic=not stochastic, trust=trust)
         console.print(f"Filmed an episode: {video}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from hurl.cli.app import Settings, app, console, interruptible, make_table, say
+from hurl.cli.app import Settings, Trust, app, console, interruptible, make_table, say
 from hurl.cli.progress import LiveTable, describe, describe_last
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign, run_steps
 from hurl.experiments.campaign import Campaign
@@ -18,7 +18,7 @@ from hurl.experiments.metrics import LABELS
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import State
 from hurl.experiments.tuning.grid import TRIALS, Stage, TuningError, check_stage, find_source, read_grid
-from hurl.names import is_yaml, look_beside
+from hurl.names import check_trust, foreign_code, is_yaml, look_beside
 
 if TYPE_CHECKING:
     from hurl.experiments.tuning.study import Study
@@ -56,6 +56,7 @@ def tune(
     seed: Annotated[int, typer.Option(min=0, help="The study's seed; each trial has one of its own.")] = 0,
     out: Annotated[Path | None, typer.Option(help="The study's folder (tuning/NAME/STAGE by default).")] = None,
     settings: Settings = None,
+    trust: Trust = False,
 ) -> None:
     """Tune in the paper's two stages: random configurations from a grid, the AUC of the training curve as the score.
 
@@ -75,7 +76,9 @@ def tune(
     if any(setting.startswith("seed=") for setting in settings or []):
         raise TuningError("each trial has a seed of its own: choose the study's with --seed")
     source = find_source(source, stage)
-    config = _load(source, stage, base, [*(settings or []), f"seed={seed}"])
+    config = _load(source, stage, base, [*(settings or []), f"seed={seed}"], trust)
+    values = read_grid(grid or config.algorithm.library.grid, stage)
+    named = [*config.code, *(str(choice) for choices in values.values() for choice in choices if ":" in str(choice))]
     folder = out or Path("tuning") / (Path(source).stem if is_yaml(source) else source) / stage
     wanted = trials or TRIALS[stage]
     prepare_process(config.threads)
@@ -85,23 +88,25 @@ def tune(
             source,
             stage,
             config,
-            read_grid(grid or config.algorithm.library.grid, stage),
+            values,
             trials=wanted,
             jobs=at_a_time,
             budget=budget,
             run=run,
             wait=console.status,
+            trust=trust,
         )
         number = study.settings.scale.trials if budget is not None else wanted
         _print_plan(study, number, at_a_time if ray is None else None)
         try:
             with _StudyTable(study, number, at_a_time) as table:
-                run_steps(study.tasks(number), table.show, jobs=at_a_time, ray=ray, root=study.folder, shared=True)
+                tasks = study.tasks(number, trust=trust or bool(foreign_code(named)))
+                run_steps(tasks, table.show, jobs=at_a_time, ray=ray, root=study.folder, shared=True)
         finally:
             _print_results(study, number)
 
 
-def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> RunConfig:
+def _load(source: str, stage: Stage, base: Path | None, settings: list[str], trust: bool) -> RunConfig:
     """Return what is tuned, with the best values of a study of the base put in where one is named."""
     look_beside(source)
     config = load_config(source, settings)
@@ -115,7 +120,9 @@ def _load(source: str, stage: Stage, base: Path | None, settings: list[str]) -> 
     best = best_values(base, config.environment.id)
     numbers = ", ".join(str(number) for number in best.trials)
     say(f"The base of {base}: AUC {best.score:.1f} of trial {numbers}, {_text(best.values)}")
-    return with_values(config, best.values, "the grid")
+    tuned = with_values(config, best.values, "the grid")
+    check_trust(base, [name for name in tuned.code if name not in config.code], trust)
+    return tuned
 
 
 def _print_plan(study: Study, trials: int, jobs: int | None) -> None:
@@ -230,6 +237,7 @@ def _describe(trial: Any) -> str:
 def tune_trial(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A study's folder.")],
     number: Annotated[int, typer.Argument(metavar="NUMBER", min=0, help="Which of its trials.")],
+    trust: Trust = False,
 ) -> None:
     """Run one trial of a study of `hurl tune`, which starts this command for each."""
     from hurl.experiments.tuning.study import Study
@@ -239,5 +247,7 @@ def tune_trial(
     look_beside(study.settings.source)
     prepare_process(study.settings.config.threads)
     with interruptible():
-        run_trial(study, number, lambda row: print(f"iteration {row.iteration}  {describe(row)}", flush=True))
+        run_trial(
+            study, number, lambda row: print(f"iteration {row.iteration}  {describe(row)}", flush=True), trust=trust
+        )
     print(_describe(study.trials[number]))

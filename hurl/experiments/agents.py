@@ -18,14 +18,15 @@ from hurl.heuristics.value_function import ValueFunctionHeuristic, check_estimat
 from hurl.ladder import Ladder
 
 
-def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic) -> StorableHeuristic:
+def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic, *, trust: bool = False) -> StorableHeuristic:
     """Return the value function of a run's agent, see `ValueFunctionHeuristic.from_agent`.
 
     :param path: a checkpoint, or a run's folder, whose newest checkpoint it is
     :param cls: the heuristic's class, whose `from_agent` is called
+    :param trust: whether code that the run names may be run, other than hurl's own
     """
     checkpoint = find_checkpoint(path)
-    config = config_of(checkpoint)
+    config = config_of(checkpoint, trust=trust)
     state = read_state(checkpoint)
     if state["iteration"] == 0:
         raise HeuristicError(f"the critic of {checkpoint} was never trained: name the run of an agent that learnt")

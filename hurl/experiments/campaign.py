@@ -20,7 +20,7 @@ from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import Recipe, recipe_of
 from hurl.experiments.tasks import Task
 from hurl.files import aside
-from hurl.names import is_yaml, nearest_or_all
+from hurl.names import foreign_code, is_yaml, nearest_or_all
 
 MOST_SEEDS = 10_000
 
@@ -40,10 +40,12 @@ class Campaign:
     """Steps, each after those that make what it reads; one that several runs share is there once.
 
     :param out: the folder of the campaign
+    :param trust: whether code that saved heuristics and runs name may be run, other than hurl's own
     """
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path, *, trust: bool = False) -> None:
         self.folder = CampaignFolder(out.resolve())
+        self.trust = trust
         self.runs: list[CampaignRun] = []
         self.trained: dict[str, CampaignRun] = {}  # by step: the runs, and those that they are made from
         self._tasks: dict[str, Task] = {}
@@ -58,9 +60,15 @@ class Campaign:
 
         :param name: what it is kept under, such as `hopper/sac`
         """
+        trust = self.names_fitted_code(config)
         config, inputs = self.prepare(config)
         folder = self.folder.run(name, config.seed)
-        self.runs.append(self.add_training(f"{name}/{folder.name}", config, folder, inputs))
+        self.runs.append(self.add_training(f"{name}/{folder.name}", config, folder, inputs, trust=trust))
+
+    @staticmethod
+    def names_fitted_code(config: RunConfig) -> bool:
+        """Return whether the user names the code that the folder of the run's heuristic will, once it is fitted."""
+        return config.heuristic_to_fit is not None and bool(foreign_code(config.heuristic_to_fit.code))
 
     def prepare(self, config: RunConfig) -> tuple[RunConfig, tuple[Path, ...]]:
         """Add what a run is made from; return its configuration with the paths of that, and those that it reads."""
@@ -96,17 +104,20 @@ class Campaign:
         if recipe.config is not None:
             self.add_training(f"behaviour {recipe.name}", recipe.config, Path(recipe.source))
 
-    def add_training(self, step: str, config: RunConfig, folder: Path, inputs: Sequence[Path] = ()) -> CampaignRun:
+    def add_training(
+        self, step: str, config: RunConfig, folder: Path, inputs: Sequence[Path] = (), *, trust: bool = False
+    ) -> CampaignRun:
         """Add a step that trains a run; return the run.
 
         :param folder: the run's
         :param inputs: what other steps make for it
+        :param trust: whether those name code that the user has named
         """
         if step not in self.trained:
             file = self.folder.config(step)
             self._add(
                 step,
-                ("train", str(file), "--out", str(folder)),
+                ("train", str(file), "--out", str(folder), *self._trusting(trust)),
                 (file, *inputs),
                 (folder,),
                 cores=config.cores,
@@ -128,7 +139,8 @@ class Campaign:
         where = [] if recipe.environment is None else ["--env", recipe.environment.id]
         for setting in recipe.environment_settings:
             where += ["--set", setting]
-        arguments = ("collect", recipe.source, *where, *options, "--threads", "1", *number)
+        named = recipe.config is not None and bool(foreign_code(recipe.config.environment.code))
+        arguments = ("collect", recipe.source, *where, *options, "--threads", "1", *number, *self._trusting(named))
         # the part of an unfinished collection that is there goes with it to where it is carried on
         self._add(f"data {recipe.dataset}", arguments, inputs, (data, aside(data)), finished=data.exists())
         return data
@@ -146,6 +158,10 @@ class Campaign:
         self._add(f"fit {folder.name}", arguments, (data,), (folder,), finished=folder.exists())
         return folder
 
+    def _trusting(self, named: bool) -> tuple[str, ...]:
+        """Hand the user's word on to a step: --trust, or the names of code that what it reads has from the user."""
+        return ("--trust",) if self.trust or named else ()
+
     def _add(
         self, step: str, arguments: tuple[str, ...], inputs: tuple[Path, ...], outputs: tuple[Path, ...], **more: Any
     ) -> None:
@@ -160,6 +176,7 @@ def plan_campaign(
     settings: Sequence[str] = (),
     *,
     iterations: int | None = None,
+    trust: bool = False,
 ) -> Campaign:
     """Return the steps of a campaign. Seeds come one after the other, so that each is complete as early as can be.
 
@@ -168,10 +185,11 @@ def plan_campaign(
     :param out: the folder of the campaign
     :param settings: `key=value` each, for the runs that have such a key
     :param iterations: of the runs that train; None means the preset's
+    :param trust: see `Campaign`
     """
     configs = {source: load_config(source) for source in choose_variants(preset, variants)}
     check_settings(settings, configs.values())
-    campaign = Campaign(out)
+    campaign = Campaign(out, trust=trust)
     for seed in seeds:
         for source in configs:
             config = load_config(source, [*settings_with_a_place(configs[source], settings), f"seed={seed}"])

@@ -58,6 +58,11 @@ class EnvironmentConfig(Strict):
     backend: Literal["auto", "envpool", "gymnasium"] = "auto"
     options: dict[str, Any] = Field({}, description="further arguments of the environment")
 
+    @property
+    def code(self) -> list[str]:
+        """The code that it names: `module:id`, and the like among the options, as of environments around others."""
+        return _named_code([self.id, self.options])
+
 
 class AlgorithmConfig(Strict):
     """The base algorithm L and its arguments."""
@@ -140,6 +145,11 @@ class FitConfig(Strict):
 
     kind: str = Field(description="as `hurl fit` names it, e.g. ensemble")
     parameters: dict[str, Any] = Field({}, description="arguments of the kind's fit")
+
+    @property
+    def code(self) -> list[str]:
+        """The code that it names: of an engineered heuristic, `module:function`."""
+        return _named_code(self.parameters)
 
 
 class GuidanceConfig(Strict):
@@ -337,6 +347,15 @@ class RunConfig(Strict):
                 f"{self.algorithm.name} can't have a ladder, which is what there is without a schedule: name one, such "
                 "as {kind: constant, lambda0: 0.95}"
             )
+
+    @property
+    def code(self) -> list[str]:
+        """All code that it names: of environment, heuristic and data."""
+        heuristic = None if self.guidance is None else self.guidance.heuristic
+        function = heuristic if isinstance(heuristic, HeuristicFunction) else None
+        fit = heuristic.code if isinstance(heuristic, FitConfig) else []
+        data = [] if self.data is None else [self.data.policy, self.data.settings]
+        return [*self.environment.code, *fit, *_named_code([function, data])]
 
     @property
     def heuristic_to_fit(self) -> FitConfig | None:
@@ -586,6 +605,14 @@ def merge(base: dict[str, Any], changes: dict[str, Any] | None, *, only_existing
         elif not (only_existing and isinstance(value, dict)):
             merged[key] = value
     return merged
+
+
+def _named_code(value: Any) -> list[str]:
+    """Return the texts in a value that may be of the form `module:name`."""
+    if isinstance(value, dict | list):
+        parts = value.values() if isinstance(value, dict) else value
+        return [name for part in parts for name in _named_code(part)]
+    return [value] if isinstance(value, str) and ":" in value else []
 
 
 def _describe(problem: dict[str, Any], values: Mapping[str, Any]) -> str:

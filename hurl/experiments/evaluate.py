@@ -26,7 +26,7 @@ def find_checkpoint(path: Path) -> Path:
     """Return the checkpoint that a path names: itself, or the newest of a run's folder."""
     if is_checkpoint(path):
         return path
-    RunFolder(path).read_config()
+    RunFolder(path).parse_config()
     checkpoints = checkpoint_paths(RunFolder(path))
     if not checkpoints:
         raise RunFolderError(
@@ -35,9 +35,14 @@ def find_checkpoint(path: Path) -> Path:
     return checkpoints[-1]
 
 
-def evaluate_checkpoint(checkpoint: Path, *, episodes: int, seed: int, deterministic: bool = True) -> Evaluation:
-    """Roll a checkpoint's policy out for some episodes, side by side."""
-    config = config_of(checkpoint)
+def evaluate_checkpoint(
+    checkpoint: Path, *, episodes: int, seed: int, deterministic: bool = True, trust: bool = False
+) -> Evaluation:
+    """Roll a checkpoint's policy out for some episodes, side by side.
+
+    :param trust: whether code that the run names may be run, other than hurl's own
+    """
+    config = config_of(checkpoint, trust=trust)
     with closing(build_environment(config, episodes, seed)) as env:
         return evaluate(_load_policy(config, checkpoint, env, seed), env, episodes, deterministic)
 
@@ -53,11 +58,14 @@ def check_filming(file: Path) -> None:
             raise ValueError(f"filming needs the extra 'video' ({error}): {install_extra('video')}") from None
 
 
-def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True) -> None:
-    """Film one episode of a checkpoint's policy."""
+def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True, trust: bool = False) -> None:
+    """Film one episode of a checkpoint's policy.
+
+    :param trust: whether code that the run names may be run, other than hurl's own
+    """
     check_filming(file)
     imageio = import_module("imageio.v2")
-    config = config_of(checkpoint)
+    config = config_of(checkpoint, trust=trust)
     environment = config.environment.model_copy(
         update={"options": config.environment.options | {"render_mode": "rgb_array"}, "backend": "gymnasium"}
     )
@@ -85,9 +93,9 @@ def _frames(model: PolicyPredictor, env: VecEnv, deterministic: bool) -> list[An
     return frames
 
 
-def config_of(checkpoint: Path) -> RunConfig:
-    """Return the configuration of the run that a checkpoint is of."""
-    return RunFolder(checkpoint.resolve().parent.parent).read_config()
+def config_of(checkpoint: Path, *, trust: bool = False) -> RunConfig:
+    """Return the configuration of the run that a checkpoint is of, see `RunFolder.read_config`."""
+    return RunFolder(checkpoint.resolve().parent.parent).read_config(trust=trust)
 
 
 def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> CheckpointPolicy:

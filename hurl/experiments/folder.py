@@ -13,6 +13,7 @@ from hurl.experiments.config import RunConfig, parse_yaml, validate
 from hurl.experiments.errors import RunFolderError
 from hurl.experiments.metrics import Row, read_rows, write_rows
 from hurl.files import lock_file, package_versions, write_whole
+from hurl.names import check_trust
 
 
 class RunFolder:
@@ -35,8 +36,17 @@ class RunFolder:
         """Whether it is the folder of a run."""
         return self.config_file.is_file()
 
-    def read_config(self) -> RunConfig:
-        """Return the configuration of the run."""
+    def read_config(self, *, trust: bool = False) -> RunConfig:
+        """Return the configuration of the run, to let its policy act: only the environment's code is run for that.
+
+        :param trust: whether code that it names may be run, other than hurl's own
+        """
+        config = self.parse_config()
+        check_trust(self.config_file, config.environment.code, trust)
+        return config
+
+    def parse_config(self) -> RunConfig:
+        """Return the configuration of the run, to be shown or compared: nothing that it names may be run."""
         if not self.exists:
             raise RunFolderError(
                 f"{self.path} is not a run folder, it has no {self.config_file.name}: name the folder of a run, "
@@ -58,7 +68,7 @@ class RunFolder:
             if not lock_file(lock):
                 raise RunFolderError(f"another process is running in {self.path}: wait for it, or choose another --out")
             if self.metrics_file.exists() or self.checkpoints.exists():
-                _compare(self.read_config(), config, self.path)
+                _compare(self.parse_config(), config, self.path)
             else:
                 text = config.to_yaml().encode()
                 if self.exists and self.config_file.read_bytes() != text:
@@ -79,7 +89,7 @@ class RunFolder:
             return False
         try:
             rows = self.read_metrics()
-            return len(rows) == config.rows_until(config.iterations) and self.read_config() == config
+            return len(rows) == config.rows_until(config.iterations) and self.parse_config() == config
         except ValueError:
             return False
 

@@ -49,6 +49,7 @@ def collect_policies(
     seed: int = 0,
     root: Path | None = None,
     threads: int = 1,
+    trust: bool = False,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> MinariDataset:
     """Roll the policies of some sources out into a Minari dataset; see `find_policies` and `hurl.data.collect`.
@@ -57,13 +58,21 @@ def collect_policies(
     :param env_id: the environment; None means that of the runs
     :param settings: `key=value` each, of the environment that is named, see `EnvironmentConfig`
     :param threads: EnvPool's worker threads, which change nothing in the data
+    :param trust: whether code that runs name may be run, other than hurl's own
     """
-    environment = find_environment(sources, env_id, settings)
+    environment = find_environment(sources, env_id, settings, trust=trust)
     env = make_env(environment.id, n_envs, seed, backend=environment.backend, threads=threads, **environment.options)
     try:
         return collect(
             find_policies(
-                sources, env, environment, every=every, count=count, algorithm=algorithm, deterministic=deterministic
+                sources,
+                env,
+                environment,
+                every=every,
+                count=count,
+                algorithm=algorithm,
+                deterministic=deterministic,
+                trust=trust,
             ),
             env,
             dataset_id,
@@ -79,9 +88,12 @@ def collect_policies(
 
 
 def find_environment(
-    sources: Sequence[str], env_id: str | None = None, settings: Sequence[str] = ()
+    sources: Sequence[str], env_id: str | None = None, settings: Sequence[str] = (), *, trust: bool = False
 ) -> EnvironmentConfig:
-    """Return the environment that policies are to be rolled out in: the one named, or else that of their runs."""
+    """Return the environment that policies are to be rolled out in: the one named, or else that of their runs.
+
+    :param trust: whether code that runs name may be run, other than hurl's own
+    """
     if not sources:
         raise CollectionError("no policy is named: name a run's folder, a .zip file, `random` or module:function")
     if env_id is not None:
@@ -92,7 +104,8 @@ def find_environment(
     for source in sources:
         run = RunFolder(Path(source))
         if run.exists or is_checkpoint(run.path):
-            config = config_of(run.path) if is_checkpoint(run.path) else run.read_config()
+            of_run = partial(config_of, run.path) if is_checkpoint(run.path) else run.read_config
+            config = of_run(trust=trust)
             found[source] = config.environment.model_copy(update={"n_envs": 1})
     if not found:
         _check_exists(sources[0])
@@ -116,6 +129,7 @@ def find_policies(
     count: int | None = None,
     algorithm: str | None = None,
     deterministic: bool = False,
+    trust: bool = False,
 ) -> list[Policy]:
     """Return the policies that sources name.
 
@@ -127,6 +141,7 @@ def find_policies(
     :param count: of those of a run, so many, evenly spaced up to the last; None means all
     :param algorithm: of the zip files, such as `sb3.PPO`
     :param deterministic: whether models act without chance
+    :param trust: whether code that runs name may be run, other than hurl's own
     """
     if every < 1:
         raise CollectionError(f"every {every}-th checkpoint makes no sense: give a number from 1 on")
@@ -136,12 +151,13 @@ def find_policies(
         if source == RANDOM:
             policies.append(_random_policy(env))
         elif is_checkpoint(path):
-            policies += _checkpoint_policies([path], env, environment, deterministic)
+            policies += _checkpoint_policies([path], env, environment, deterministic, trust)
         elif RunFolder(path).exists:
             checkpoints = checkpoint_paths(RunFolder(path))[every - 1 :: every]
             if not checkpoints:
                 raise CollectionError(f"{path} has fewer than {every} checkpoints: let the run go on")
-            policies += _checkpoint_policies(_evenly(checkpoints, count, path), env, environment, deterministic)
+            chosen = _evenly(checkpoints, count, path)
+            policies += _checkpoint_policies(chosen, env, environment, deterministic, trust)
         elif path.suffix == ".zip":
             policies.append(_zip_policy(path, algorithm, env, deterministic))
         elif ":" in source:
@@ -223,10 +239,10 @@ def _evenly(checkpoints: Sequence[Path], count: int | None, run: Path) -> Sequen
 
 
 def _checkpoint_policies(
-    checkpoints: Sequence[Path], env: VecEnv, environment: EnvironmentConfig, deterministic: bool
+    checkpoints: Sequence[Path], env: VecEnv, environment: EnvironmentConfig, deterministic: bool, trust: bool
 ) -> list[Policy]:
     """Return the policies of checkpoints of one run; they share a model, into which each loads its weights."""
-    config = config_of(checkpoints[0])
+    config = config_of(checkpoints[0], trust=trust)
     run = checkpoints[0].parent.parent
     if config.environment.model_copy(update={"n_envs": 1}) != environment.model_copy(update={"n_envs": 1}):
         _check_spaces(run, config.environment, env, environment)

@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import IO, Any
 
 from hurl.experiments.parcels import Version, list_files, pack, read_chunks, remove_others, unpack
-from hurl.experiments.ray_start import RayClusterError, import_ray, ray_here
+from hurl.experiments.ray_start import RayClusterError, import_ray, job_config, ray_here
 from hurl.experiments.tasks import State, Task, cores_here, first_states, raise_failures, ready_tasks, start_command
 
 POLL_SECONDS = 0.3
@@ -70,7 +70,9 @@ def connected(address: str) -> Iterator[ModuleType]:
     ray = import_ray()
     _check_address(address)
     try:
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+        # a client's server is told nothing of the client's folders
+        options = {} if address.startswith("ray://") else {"job_config": job_config()}
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except (ConnectionError, RuntimeError, ValueError) as error:
         ray.shutdown()  # else a failed `ray://` leaves the process in client mode
         raise RayClusterError(f"the Ray cluster at {address!r} can't be used: {error}") from error
@@ -86,7 +88,7 @@ def _check_address(address: str) -> None:
         raise RayClusterError(
             f"{address!r} is not the address of a Ray cluster: write local, auto, HOST:6379 or ray://HOST:10001"
         )
-    command = [sys.executable, "-c", f"import ray; ray.init({address!r}, log_to_driver=False)"]
+    command = [sys.executable, "-P", "-c", f"import ray; ray.init({address!r}, log_to_driver=False)"]
     try:
         trial = subprocess.run(command, capture_output=True, timeout=CONNECT_SECONDS, check=False)
     except subprocess.TimeoutExpired:

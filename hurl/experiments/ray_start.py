@@ -7,8 +7,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
-from hurl.names import install_extra
+from hurl.names import install_extra, own_folders
 
 # Ray gives its own processes half a minute to come up, which a busy machine now and then needs more than once.
 STARTS = 4
@@ -45,10 +46,33 @@ def ray_here(cores: int) -> Iterator[ModuleType]:
         ray.shutdown()
 
 
+def job_config() -> Any:
+    """Return what Ray is told of this process: its workers must not look for modules where only the user's own are.
+
+    Ray would put the working folder before everything installed on their path; `import hurl` puts it after that.
+    """
+    from ray.job_config import JobConfig
+
+    class Config(JobConfig):
+        def _serialize(self) -> str:
+            folders = self._py_driver_sys_path
+            self._py_driver_sys_path = [folder for folder in folders if folder not in own_folders()]
+            return str(super()._serialize())
+
+    return Config()
+
+
 def _start(ray: ModuleType, cores: int) -> None:
     for attempt in range(1, STARTS + 1):
         try:
-            ray.init("local", num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+            ray.init(
+                "local",
+                num_cpus=cores,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                job_config=job_config(),
+            )
         except Exception as error:  # Ray raises this very class where its processes are slow
             ray.shutdown()
             if attempt == STARTS:

@@ -216,6 +216,7 @@ def plan_reproduction(
     games: Sequence[str] | None = None,
     steps: int | None = None,
     settings: Sequence[str] = (),
+    trust: bool = False,
 ) -> Reproduction:
     """Return what must be run for a figure.
 
@@ -226,6 +227,7 @@ def plan_reproduction(
     :param games: of Procgen, the only ones that are played
     :param steps: environment steps of each run that trains, in place of the scale's; data is made as the scale says
     :param settings: `key=value` each, for the runs that have such a key, and those of their data
+    :param trust: see `Campaign`
     """
     data = _read()
     panels = _choose_panels(figure, data["panels"], games)
@@ -243,7 +245,7 @@ def plan_reproduction(
         for variant in panel.variants
         if seeds or seed < (chosen.seeds or panel.seeds_of(variant))
     ]
-    campaign, trials = Campaign(out), Campaign(out)
+    campaign, trials = Campaign(out, trust=trust), Campaign(out, trust=trust)
     for name, variant, config in configs:
         campaign.add_run(f"{name}/{variant}", config)
     firsts = {values["preset"]: values for values in reversed(data["panels"].values())}

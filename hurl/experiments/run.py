@@ -32,6 +32,7 @@ def train(
     *,
     report_cloning: Callable[[int, float], None] = lambda epoch, loss: None,
     report_resuming: Callable[[int], None] = lambda iteration: None,
+    trust: bool = False,
 ) -> list[Row]:
     """Run a configuration in a folder, from its last checkpoint on; return the metrics, a row an iteration.
 
@@ -41,6 +42,7 @@ def train(
     :param report: called with each row as it comes, those of an earlier part of the run included
     :param report_cloning: called with each epoch of the warm start and its mean loss
     :param report_resuming: called with the iteration that the run goes on from, where it was begun before
+    :param trust: whether functions that a saved heuristic names may be run, other than hurl's own
     """
     if config.needs_data:
         raise ConfigurationError("the run's data must be made before it: use `hurl train` or `hurl campaign`")
@@ -52,7 +54,7 @@ def train(
         if iteration is None or iteration < config.iterations:
             evaluation_seed = derive_seed(config, EVALUATION, 0)
             with (
-                closing(_build_trainer(config, folder, checkpoints[-1] if checkpoints else None)) as trainer,
+                closing(_build_trainer(config, folder, checkpoints[-1] if checkpoints else None, trust)) as trainer,
                 closing(build_environment(config, config.evaluation_episodes, evaluation_seed)) as env,
             ):
                 _Run(config, folder, trainer, env, rows, report).go_on(report_cloning, report_resuming)
@@ -63,10 +65,10 @@ def train(
     return rows
 
 
-def _build_trainer(config: RunConfig, folder: RunFolder, checkpoint: Path | None) -> Trainer:
+def _build_trainer(config: RunConfig, folder: RunFolder, checkpoint: Path | None, trust: bool) -> Trainer:
     """Build the run's trainer; what a library refuses is an error in the configuration."""
     try:
-        return config.algorithm.library.trainers.build_trainer(config, folder, checkpoint)
+        return config.algorithm.library.trainers.build_trainer(config, folder, checkpoint, trust=trust)
     except (TypeError, AssertionError) as error:
         raise ConfigurationError(
             f"{config.algorithm.name} on {config.environment.id} can't be built: {error}"

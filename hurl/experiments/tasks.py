@@ -127,7 +127,7 @@ def start_command(
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *arguments],
+            [sys.executable, "-P", "-c", COMMAND, *arguments],  # which would have the working folder first on its path
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import gymnasium as gym
 import numpy as np
@@ -71,6 +71,9 @@ class StorableHeuristic(ABC):
     :param dataset: the id and the hash of the data it was fitted to
     :param metrics: how well it fits
     """
+
+    # The setting that names code, `module:function`, of a kind that has one: it is run only if the user says so.
+    code_setting: ClassVar[str | None] = None
 
     def __init__(
         self,

@@ -46,6 +46,8 @@ class Engineered(StorableHeuristic):
     :param function: `module:function`; the module must be importable wherever the heuristic is loaded
     """
 
+    code_setting = "function"
+
     def __init__(self, function: str, **origin: Any) -> None:
         super().__init__(**origin)
         self.name = function

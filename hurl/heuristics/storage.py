@@ -2,7 +2,7 @@
 
 `pack` and `unpack` turn a heuristic into a description and arrays and back; a heuristic made of others uses them for
 its parts, so that everything ends in the same two files. Only classes that are registered are loaded: nothing is
-imported because a file names it, but for an `Engineered` heuristic the module of its function.
+imported because a file names it, but for an `Engineered` heuristic the module of its function, if the user says so.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 from hurl.files import aside, package_versions, write_whole
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import KINDS, ObservationSpace, StorableHeuristic, Weights
-from hurl.names import HeuristicFunction, HeuristicName, find_function, nearest
+from hurl.names import HeuristicFunction, HeuristicName, check_trust, find_function, nearest
 
 __all__ = [
     "check_folder",
@@ -38,11 +39,15 @@ __all__ = [
 CONFIG, WEIGHTS = "config.json", "weights.safetensors"
 
 
-def find_heuristic(name: HeuristicName, observation_space: gym.Space[Any], gamma: float | None) -> Heuristic:
+def find_heuristic(
+    name: HeuristicName, observation_space: gym.Space[Any], gamma: float | None, *, trust: bool = False
+) -> Heuristic:
     """Return the heuristic that was saved in a folder, or the function that `module:function` names.
 
+    :param name: the user's own word, which for a function is leave to run it
     :param observation_space: what it is for; a heuristic that was saved, or can be, is checked against it
     :param gamma: the discount it is for; checked in the same way, None checks nothing
+    :param trust: see `load_heuristic`
     """
     if not isinstance(name, HeuristicFunction):
         if os.sep not in name and not Path(name).is_dir():
@@ -50,7 +55,7 @@ def find_heuristic(name: HeuristicName, observation_space: gym.Space[Any], gamma
                 f"{name!r} is not of the form module:function, nor the folder of a saved heuristic: make one with "
                 "`hurl fit`, or name its folder"
             )
-        return load_heuristic(name, observation_space=observation_space, gamma=gamma)
+        return load_heuristic(name, observation_space=observation_space, gamma=gamma, trust=trust)
     function = find_function(name)
     if isinstance(function, StorableHeuristic):
         function.check(observation_space, gamma)
@@ -58,16 +63,22 @@ def find_heuristic(name: HeuristicName, observation_space: gym.Space[Any], gamma
 
 
 def load_heuristic(
-    folder: str | Path, *, observation_space: gym.Space[Any] | None = None, gamma: float | None = None
+    folder: str | Path,
+    *,
+    observation_space: gym.Space[Any] | None = None,
+    gamma: float | None = None,
+    trust: bool = False,
 ) -> StorableHeuristic:
     """Load a heuristic that was saved, and check that it is for this observation space and discount.
 
     :param folder: what `save` wrote
     :param observation_space: of the run that wants it; None checks nothing
     :param gamma: of the run that wants it; None checks nothing
+    :param trust: whether functions that it names may be run, other than hurl's own
     """
     folder = Path(folder)
     config = _read_config(folder)
+    check_trust(folder / CONFIG, _named_code(config), trust)
     weights = _read_weights(folder, config.get("weights_sha256"))
     heuristic = unpack(config, weights, str(folder))
     heuristic.check(observation_space, gamma)
@@ -156,6 +167,21 @@ def check_shape(weights: Weights, name: str, shape: tuple[int, ...]) -> Any:
             f"{WEIGHTS} has {name!r} of shape {weights[name].shape}, {CONFIG} asks for {shape}: save the heuristic anew"
         )
     return weights[name]
+
+
+def _named_code(description: dict[str, Any]) -> Iterator[str]:
+    """Yield the functions that a description names, and those of its parts, however deep they are in it."""
+    settings_of = {kind.__name__: kind.code_setting for kind in KINDS.load().values()}
+    left: list[Any] = [description]
+    while left:
+        part = left.pop()
+        if isinstance(part, list):
+            left += part
+        elif isinstance(part, dict):
+            left += part.values()
+            setting, settings = settings_of.get(str(part.get("class"))), part.get("settings")
+            if setting is not None and isinstance(settings, dict):
+                yield str(settings.get(setting))
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

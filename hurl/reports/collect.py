@@ -206,7 +206,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 def _read_run(folder: Path, warnings: list[str]) -> Run | None:
     """Return the run in a folder, or None with a sentence added to the warnings."""
     try:
-        config = RunFolder(folder).read_config()
+        config = RunFolder(folder).parse_config()
     except (ConfigurationError, UnicodeDecodeError) as error:
         warnings.append(f"left out a configuration that is not of this version: {error}")
         return None

@@ -23,7 +23,6 @@ def run(tmp_path, monkeypatch, capsys):
     write_minari(tmp_path / "datasets", episodes, monkeypatch=monkeypatch)
     (tmp_path / "judged.py").write_text(FUNCTIONS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setenv("COLUMNS", "120")
 
     def hurl(*words):

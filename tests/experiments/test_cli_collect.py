@@ -39,7 +39,6 @@ def call(folder, monkeypatch, capsys):
 
     def run(words):
         monkeypatch.chdir(folder)
-        monkeypatch.setattr(sys, "path", list(sys.path))
         monkeypatch.setattr(sys, "argv", ["hurl", *words.split()])
         with pytest.raises(SystemExit) as exit_:
             hurl.cli.main()

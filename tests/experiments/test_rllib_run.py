@@ -95,6 +95,34 @@ def with_parameters(base, **parameters):
     }
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"replay_buffer_config": {"type": "subprocess.Popen", "args": ["touch", "ran"]}},
+        {"replay_buffer_config": {"type": "deepcopy"}},
+        {"replay_buffer_config": {"type": "{type: subprocess.Popen, args: [touch, ran]}"}},
+        {"replay_buffer_config": {"type": "buffer.yaml"}},
+        {"replay_buffer_config": {"type": "EpisodeReplayBuffer", "underlying_buffer_config": {"type": "os.system"}}},
+        {"model_config": {"fcnet_activation": "torch.nn.ReLU"}},
+        {"model_config": {"custom_model": "evil:Model"}},
+        {"before_learn_on_batch": "os.system"},
+        {"optimizer": [{"type": "subprocess.Popen"}]},
+    ],
+)
+def test_parameters_name_no_code(parameters, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = configured(with_parameters(SAC | {"algorithm": {"name": "rllib.DQN", "parameters": {}}}, **parameters))
+    with pytest.raises(ConfigurationError, match=r"algorithm.parameters\.\w+.*: must be .*, got "):
+        configure(values)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_parameters_are_words_and_numbers():
+    buffer = {"type": "EpisodeReplayBuffer", "capacity": 500}
+    values = with_parameters(SAC, replay_buffer_config=buffer, grad_clip_by="norm", target_entropy="auto", lr=None)
+    assert configure(configured(values)).replay_buffer_config["type"] == "EpisodeReplayBuffer"
+
+
 def test_cores_and_gpus_are_those_of_all_processes():
     assert (configured().cores, configured().gpus) == (1, 0)
     runners = with_parameters(PPO, env_runners={"num_env_runners": 3}, learners={"num_gpus_per_learner": 0.5})

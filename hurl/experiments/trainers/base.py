@@ -78,8 +78,13 @@ class CheckpointPolicy(PolicyPredictor, Protocol):
 class Trainers(Protocol):
     """A module that runs the algorithms of a library."""
 
-    def build_trainer(self, config: RunConfig, folder: RunFolder, checkpoint: Path | None) -> Trainer:
-        """Build what a configuration names, with fresh weights, or to go on from a checkpoint."""
+    def build_trainer(
+        self, config: RunConfig, folder: RunFolder, checkpoint: Path | None, *, trust: bool = False
+    ) -> Trainer:
+        """Build what a configuration names, with fresh weights, or to go on from a checkpoint.
+
+        :param trust: whether functions that a saved heuristic names may be run, other than hurl's own
+        """
         ...
 
     def build_policy(self, config: RunConfig, env: VecEnv) -> CheckpointPolicy:
@@ -99,17 +104,19 @@ def build_environment(config: RunConfig, n_envs: int, seed: int) -> VecEnv:
     )
 
 
-def build_guidance(config: RunConfig, env: VecEnv, folder: RunFolder) -> Guidance | None:
+def build_guidance(config: RunConfig, env: VecEnv, folder: RunFolder, *, trust: bool = False) -> Guidance | None:
     """Make the run's guidance, its heuristic checked against the environments; a run of no iterations has none.
 
     A heuristic that was saved, and may be fitted anew, must be the one that the run began with.
+
+    :param trust: whether functions that it names may be run, other than hurl's own
     """
     guidance = config.guidance
     if guidance is None or config.iterations == 0:
         return None
     assert isinstance(guidance.heuristic, HeuristicName)  # `train` refuses what must be fitted first
     try:
-        heuristic = storage.find_heuristic(guidance.heuristic, env.observation_space, config.gamma)
+        heuristic = storage.find_heuristic(guidance.heuristic, env.observation_space, config.gamma, trust=trust)
     except HeuristicError:  # of a heuristic that was found, and does not suit
         raise
     except ValueError as error:

@@ -77,9 +77,11 @@ HEURISTIC = ("h_mean", "h_min", "h_max")
 ADAPTED = ("curr_kl_coeffs_per_module", "curr_log_alpha", "last_update_ts_by_mid")
 
 
-def build_trainer(config: RunConfig, folder: RunFolder, checkpoint: Path | None = None) -> RLlibTrainer:
+def build_trainer(
+    config: RunConfig, folder: RunFolder, checkpoint: Path | None = None, *, trust: bool = False
+) -> RLlibTrainer:
     """Build the run's algorithm, with what a checkpoint holds where there is one."""
-    return RLlibTrainer(config, folder, checkpoint)
+    return RLlibTrainer(config, folder, checkpoint, trust=trust)
 
 
 class RLlibTrainer:
@@ -87,13 +89,13 @@ class RLlibTrainer:
 
     algorithm: Algorithm
 
-    def __init__(self, config: RunConfig, folder: RunFolder, checkpoint: Path | None) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder, checkpoint: Path | None, *, trust: bool = False) -> None:
         torch.set_num_threads(config.threads)
         self.config, self.folder = config, folder
         self.iteration = self.steps = 0
         self.returns: deque[float] = deque(maxlen=NEWEST_EPISODES)
         with closing(build_environment(config, 1, config.seed)) as env:  # which must exist
-            self.guidance = build_guidance(config, env, folder)
+            self.guidance = build_guidance(config, env, folder, trust=trust)
             with refusals(config):
                 self._policy = RLlibPolicy(config, env)
         self.events = SummaryWriter(str(folder.tensorboard))

@@ -44,6 +44,8 @@ NOT_FOR_USERS = (
     "learner_config_dict",
     "add_default_connectors_to_learner_pipeline",
 )
+# RLlib imports and calls whatever a text names as a replay buffer's `type`: a class of any module, or a file's.
+BUFFERS = ("EpisodeReplayBuffer", "PrioritizedEpisodeReplayBuffer")
 EPISODES_BETWEEN_RESULTS = 1_000_000
 
 
@@ -134,7 +136,7 @@ def _default_config(name: str) -> AlgorithmConfig:
 
 
 def _check_parameters(config: RunConfig) -> None:
-    """Refuse parameters that the algorithm does not have."""
+    """Refuse parameters that the algorithm does not have, and values that could be more than values."""
     name, parameters = config.algorithm.name, config.algorithm.parameters
     for key in parameters:
         if key in ("gamma", "seed"):
@@ -142,6 +144,33 @@ def _check_parameters(config: RunConfig) -> None:
     _check_known(name, "", parameters, known_parameters(name))
     for group, arguments in GROUPS.items():
         _check_known(name, f"{group}.", parameters.get(group, {}), arguments)
+    for key, value in parameters.items():
+        _check_plain(key, value)
+
+
+def _check_plain(path: str, value: Any) -> None:
+    """Refuse all but numbers, words, and lists and mappings of them, so that a configuration can't name code to RLlib.
+
+    :param path: the value's keys, dotted
+    """
+    if isinstance(value, dict):
+        for key, part in value.items():
+            _check_plain(f"{path}.{key}", part)
+    elif isinstance(value, list):
+        for part in value:
+            _check_plain(path, part)
+    elif path.endswith(".type"):
+        if value not in BUFFERS:
+            raise ConfigurationError(f"algorithm.parameters.{path}: must be {' or '.join(BUFFERS)}, got {value!r}")
+    elif not (value is None or isinstance(value, bool | int | float) or _is_word(value)):
+        raise ConfigurationError(
+            f"algorithm.parameters.{path}: must be a number or a word such as relu, got {value!r}; classes and "
+            "functions are given in Python, with hurl.rllib.guided()"
+        )
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and value.isidentifier()
 
 
 def known_parameters(name: str) -> list[str]:

@@ -68,9 +68,11 @@ NOT_RESUMABLE = ("replay_buffer_class", "rollout_buffer_class", "optimize_memory
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 
 
-def build_trainer(config: RunConfig, folder: RunFolder, checkpoint: Path | None = None) -> SB3Trainer:
+def build_trainer(
+    config: RunConfig, folder: RunFolder, checkpoint: Path | None = None, *, trust: bool = False
+) -> SB3Trainer:
     """Build the run's model, with the weights and counters of a checkpoint where there is one."""
-    trainer = SB3Trainer(config, folder)
+    trainer = SB3Trainer(config, folder, trust=trust)
     if checkpoint is not None:
         trainer.load(checkpoint)
     return trainer
@@ -79,12 +81,12 @@ def build_trainer(config: RunConfig, folder: RunFolder, checkpoint: Path | None 
 class SB3Trainer:
     """A model of a run, see `Trainer`."""
 
-    def __init__(self, config: RunConfig, folder: RunFolder) -> None:
+    def __init__(self, config: RunConfig, folder: RunFolder, *, trust: bool = False) -> None:
         torch.set_num_threads(config.threads)
         self.config, self.folder = config, folder
         self._datasets: dict[tuple[str, Path | None], Episodes] = {}
         self.env = build_environment(config, config.environment.n_envs, derive_seed(config, TRAINING, 0))
-        guidance = build_guidance(config, self.env, folder)
+        guidance = build_guidance(config, self.env, folder, trust=trust)
         self.model = _build_model(config, self.env, guidance, self._read_prior())
         self.model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
         self.callback: Any = None

@@ -35,6 +35,7 @@ def set_up(
     budget: float | None,
     run: Run,
     wait: Callable[[str], AbstractContextManager[object]],
+    trust: bool = False,
 ) -> Study:
     """Return the study in a folder, begun where there is none.
 
@@ -44,6 +45,7 @@ def set_up(
     :param budget: in hours; None means no limit
     :param run: runs what comes before the trials: the steps that make data and heuristic, and short runs to time
     :param wait: entered with a sentence while another process sets the study up
+    :param trust: see `Campaign`
     """
     given: dict[str, Any] = {"stage": stage, "grid": grid, "budget": budget, "config": config}
     if not Study(folder).exists:
@@ -56,8 +58,8 @@ def set_up(
                 more = Scale(trials, scale.iterations, scale.pruning)
                 study.write(study.settings.model_copy(update={"scale": more}))
         else:
-            prepared = _prepare(config, folder, run)
-            timing = _measure(prepared, folder, jobs, run)
+            prepared = _prepare(config, folder, run, trust)
+            timing = _measure(prepared, folder, jobs, run, trust or Campaign.names_fitted_code(config))
             scale = plan_scale(trials, config.iterations, timing, jobs, budget)
             given["source"] = str(Path(source).resolve()) if is_yaml(source) else source
             study.write(StudyConfig(**given, prepared=prepared, scale=scale, timing=timing))
@@ -65,19 +67,19 @@ def set_up(
     return study
 
 
-def _prepare(config: RunConfig, folder: Path, run: Run) -> RunConfig:
+def _prepare(config: RunConfig, folder: Path, run: Run, trust: bool) -> RunConfig:
     """Make data and heuristic, once for all trials; return the configuration with their paths."""
     if not config.needs_data:
         return config
-    plan = Campaign(folder)
+    plan = Campaign(folder, trust=trust)
     prepared, _ = plan.prepare(config)
     run("First what all trials are made from:", plan, 1)
     return prepared
 
 
-def _measure(config: RunConfig, folder: Path, jobs: int, run: Run) -> Timing:
+def _measure(config: RunConfig, folder: Path, jobs: int, run: Run, trust: bool) -> Timing:
     """Return what a trial takes, by short runs side by side; what is wrong with all trials is found here, too."""
-    short = Campaign(folder / "timing")
+    short = Campaign(folder / "timing", trust=trust)
     shutil.rmtree(short.folder.path, ignore_errors=True)  # half of a run says nothing of a whole one
     first = config.model_copy(update={"iterations": min(config.iterations, TIMING_ITERATIONS)})
     runs = [short.add_training(f"short run {number}", first, short.folder.run("run", number)) for number in range(jobs)]

@@ -163,14 +163,17 @@ class Study:
         own = {"iterations": self.settings.scale.iterations, "seed": trial_seed(self.settings.config.seed, number)}
         return with_values(self.settings.prepared, self.trials[number].params | own, "the grid")
 
-    def tasks(self, trials: int) -> list[Task]:
-        """Return a command for each of the first so many trials that is not finished; those begun before come first."""
+    def tasks(self, trials: int, *, trust: bool = False) -> list[Task]:
+        """Return a command for each of the first so many trials that is not finished; those begun before come first.
+
+        :param trust: whether code that the study names may be run, other than hurl's own
+        """
         unfinished = [trial for trial in self.trials[:trials] if not trial.state.is_finished()]
         process = os.getpid()  # another one that helps has logs of its own
         return [
             Task(
                 f"trial {trial.number}",
-                ("tune-trial", str(self.folder), str(trial.number)),
+                ("tune-trial", str(self.folder), str(trial.number), *(("--trust",) if trust else ())),
                 CampaignFolder(self.folder).log(f"{trial.number:04d}-{process}"),
                 cores=self.settings.config.cores,
                 gpus=self.settings.config.gpus,

@@ -14,15 +14,19 @@ from hurl.experiments.metrics import Row, auc
 from hurl.experiments.tuning.grid import TuningError
 from hurl.experiments.tuning.study import Study, TrialState
 from hurl.files import lock_file
+from hurl.names import check_trust
 
 
-def run_trial(study: Study, number: int, report: Callable[[Row], None] = lambda row: None) -> TrialState:
+def run_trial(
+    study: Study, number: int, report: Callable[[Row], None] = lambda row: None, *, trust: bool = False
+) -> TrialState:
     """Run a trial from where it is, unless it is finished or another process has it; return the state that it is in.
 
     A run that breaks down, as with weights that diverge, is a failed trial: its configuration is no good. What can
     be mended, such as a full disk, is an error, and leaves the trial to be carried on.
 
     :param report: called with each row as it comes, those of an earlier part of the run included
+    :param trust: whether code that the study names may be run, other than hurl's own
     """
     if number >= len(study.trials):
         raise TuningError(f"{study.folder} has no trial {number}: they are 0 to {len(study.trials) - 1}")
@@ -30,12 +34,13 @@ def run_trial(study: Study, number: int, report: Callable[[Row], None] = lambda 
     lock_path.parent.mkdir(exist_ok=True)
     with lock_path.open("w") as lock:
         if lock_file(lock) and not study.trials[number].state.is_finished():
-            _finish(study, study.begin(number), report)
+            check_trust(study.file, study.config_of(number).code, trust)
+            _finish(study, study.begin(number), report, trust)
             _tidy(study, number)
     return study.trials[number].state
 
 
-def _finish(study: Study, trial: optuna.Trial, report: Callable[[Row], None]) -> None:
+def _finish(study: Study, trial: optuna.Trial, report: Callable[[Row], None], trust: bool) -> None:
     """Train to the end, and tell Optuna how it ended."""
     from hurl.experiments.run import train
 
@@ -56,7 +61,7 @@ def _finish(study: Study, trial: optuna.Trial, report: Callable[[Row], None]) ->
                 raise optuna.TrialPruned
 
     try:
-        study.optuna.tell(trial, auc(train(config, study.run_folder(trial.number), watch)))
+        study.optuna.tell(trial, auc(train(config, study.run_folder(trial.number), watch, trust=trust)))
     except optuna.TrialPruned:
         study.optuna.tell(trial, state=TrialState.PRUNED)
     except TrainingFailedError as error:
