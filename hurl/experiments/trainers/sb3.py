@@ -233,6 +233,8 @@ class SB3Trainer:
             if self.guidance is not None:
                 self.guidance.restore(state["guidance"])
             vars(model).update(_checked_counters(model, state["counters"]))
+            if self._iteration != state["iteration"]:
+                raise ValueError(f"it has {state['counters']['num_timesteps']} steps")
             model.ep_info_buffer = deque(_checked_episodes(state["episodes"]), maxlen=model._stats_window_size)
             model.ep_success_buffer = deque(maxlen=model._stats_window_size)
             _set_random_states(model, state["random"])
