@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import platform
+import re
+import shutil
+import stat
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
 
-__all__ = ["aside", "lock_file", "package_versions", "write_whole"]
+__all__ = [
+    "MisplacedError",
+    "aside",
+    "check_file",
+    "check_folder",
+    "lock_file",
+    "make_folder",
+    "open_lock",
+    "open_log",
+    "package_versions",
+    "read_regular",
+    "remove",
+    "remove_leftovers",
+    "write_whole",
+]
 
 PACKAGES = (
     "hurl",
@@ -28,16 +46,94 @@ PACKAGES = (
 )
 
 
+# What a name in a folder can be of, as people call it.
+KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+# What `aside` and `write_whole` name: a numbered folder, or a file with the number of the process that wrote it.
+LEFTOVER = re.compile(r"\.(.+\.)?\d+\.part")
+
+
+class MisplacedError(ValueError):
+    """What is in the place of a file or folder and must not be followed, waited for or removed, with what to do."""
+
+    def __init__(self, path: Path, found: str, wanted: str) -> None:
+        super().__init__(
+            f"{path} is {found} in the place of {wanted}, and is left alone: remove it, or put {wanted} itself there"
+        )
+
+
+# Reading -------------------------------------------------------------------------------------------------------------
+
+
+def read_regular(path: Path, *, follow_links: bool = False) -> bytes:
+    """Return what a file holds; a link, a pipe, a device or a folder in its place is refused, not waited for.
+
+    :param follow_links: whether it may lie elsewhere, as what a user names may
+    """
+    with os.fdopen(_open_regular(path, os.O_RDONLY, follow_links), "rb") as file:
+        return file.read()
+
+
+def check_file(path: Path, *, follow_links: bool = False) -> None:
+    """Refuse what is in the place of a file and is none."""
+    _check(path, stat.S_IFREG, follow_links)
+
+
+def check_folder(path: Path) -> None:
+    """Refuse what is in the place of a folder and is none."""
+    _check(path, stat.S_IFDIR)
+
+
+def _check(path: Path, wanted: int, follow_links: bool = False) -> None:
+    try:
+        kind = stat.S_IFMT(path.stat(follow_symlinks=follow_links).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if kind != wanted:
+        raise MisplacedError(path, KINDS.get(kind, "no file"), KINDS[wanted])
+
+
+def _open_regular(path: Path, flags: int, follow_links: bool = False) -> int:
+    """Open a file by its descriptor, without ever waiting for what is in its place."""
+    flags |= os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+            check_file(path, follow_links=follow_links)
+        raise
+    kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    if kind != stat.S_IFREG:
+        os.close(descriptor)
+        raise MisplacedError(path, KINDS.get(kind, "no file"), KINDS[stat.S_IFREG])
+    return descriptor
+
+
+# Writing -------------------------------------------------------------------------------------------------------------
+
+
 def aside(path: Path) -> Path:
     """Return where something is made that is to appear whole at a path: beside it, under a hidden name."""
     return path.with_name(f".{path.name}.part")
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all: aside first, then renamed."""
+    """Write a file so that it is there whole or not at all: aside first, then renamed.
+
+    What processes that are dead have left of the same file is removed.
+    """
     part = aside(path.with_name(f"{path.name}.{os.getpid()}"))  # another process may be writing the same file
     try:
-        with part.open("wb") as file:
+        for leftover in _leftovers(path):
+            leftover.unlink(missing_ok=True)
+        with part.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -47,6 +143,52 @@ def write_whole(path: Path, content: bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+def _leftovers(path: Path) -> list[Path]:
+    """Return what a file was written as by processes that are dead, or had the number of this one."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.part")
+    parts = {part: match[1] for part in path.parent.iterdir() if (match := name.fullmatch(part.name))}
+    return [part for part, process in parts.items() if int(process) == os.getpid() or not _is_alive(int(process))]
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # it is another user's
+        return True
+    return True
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder where it is missing; a link in its place is refused."""
+    check_folder(path)
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it; of a link, the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed have left aside in a folder, which this process has the lock of."""
+    for path in folder.glob(".*.part"):
+        if LEFTOVER.fullmatch(path.name):
+            remove(path)
+
+
+# Locks and logs ------------------------------------------------------------------------------------------------------
+
+
+def open_lock(path: Path) -> IO[str]:
+    """Open a file that is there to be locked, and made where it is missing."""
+    return os.fdopen(_open_regular(path, os.O_RDWR | os.O_CREAT), "r+")
+
+
 def lock_file(file: IO[str]) -> bool:
     """Take an open file for this process, until it is closed; return whether no other process has it."""
     try:
@@ -54,6 +196,19 @@ def lock_file(file: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def open_log(path: Path, *, anew: bool = True) -> IO[bytes]:
+    """Open a file, and the folder that it is in, for output to be added to.
+
+    :param anew: whether what it holds is dropped
+    """
+    make_folder(path.parent)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (os.O_TRUNC if anew else 0)
+    return os.fdopen(_open_regular(path, flags), "ab")
+
+
+# Versions ------------------------------------------------------------------------------------------------------------
 
 
 def package_versions() -> dict[str, str | None]:

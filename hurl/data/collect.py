@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from gymnasium.spaces import Box, Discrete
 
 from hurl.data.episodes import check_dataset_id, datasets_folder, find_dataset
 from hurl.data.rollout import CollectionError, Policy, Rollout, roll_out
-from hurl.files import aside, lock_file, write_whole
+from hurl.files import aside, lock_file, make_folder, open_lock, read_regular, remove, write_whole
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -94,8 +93,8 @@ def collect(
     plan = _Plan(tuple(policies), transitions, env.num_envs, seed, dict(environment or {}))
     parts = aside(folder)
     if not (folder / "data").exists():
-        parts.mkdir(parents=True, exist_ok=True)
-        with (parts / "lock").open("w") as lock:
+        make_folder(parts)
+        with open_lock(parts / "lock") as lock:
             if not lock_file(lock):
                 raise CollectionError(
                     f"another process is collecting {dataset_id}: wait for it, or choose another dataset id"
@@ -107,7 +106,7 @@ def collect(
                 _write_dataset(plan, parts, dataset_id, env, env_spec).replace(folder)
     dataset = find_dataset(dataset_id, root)
     _check_plan(plan, dataset, folder)
-    shutil.rmtree(parts, ignore_errors=True)
+    remove(parts)
     return dataset
 
 
@@ -217,7 +216,7 @@ def _read_part(file: Path, settings: str) -> Rollout | None:
     if not file.exists():
         return None
     try:
-        with np.load(file, allow_pickle=False) as stored:
+        with np.load(io.BytesIO(read_regular(file)), allow_pickle=False) as stored:
             if str(stored["settings"]) != settings:
                 return None
             return Rollout(**{name: stored[name] for name in Rollout.__dataclass_fields__})
@@ -234,7 +233,7 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
     from minari.dataset.minari_storage import MinariStorage
 
     whole = parts.resolve() / "dataset"  # Minari can't add up the size of what has a relative path
-    shutil.rmtree(whole, ignore_errors=True)
+    remove(whole)
     whole.mkdir()
     storage = MinariStorage.new(
         whole / "data",

@@ -4,6 +4,7 @@ A checkpoint is a folder `checkpoints/000010` with
 
     model.safetensors    weights, optimiser states, random keys: nested containers of arrays and plain values
     state.json           counters, random states, the replay files it needs, and the hashes of all of them
+    digests.json         the hashes of state.json and of the rows of metrics.csv up to the checkpoint
 
 and what a replay buffer holds in `replay/000010.npz`.
 """
@@ -13,19 +14,40 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
-from collections.abc import Callable, Iterable, Mapping
+import re
+import textwrap
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from hurl.experiments.folder import RunFolder
-from hurl.files import aside, write_whole
+from hurl.experiments.folder import REPLAY_FILE, RunFolder
+from hurl.experiments.metrics import digest_of_rows
+from hurl.files import MisplacedError, aside, check_folder, make_folder, read_regular, remove, write_whole
 
-WEIGHTS, STATE = "model.safetensors", "state.json"
+WEIGHTS, STATE, DIGESTS = "model.safetensors", "state.json", "digests.json"
+NUMBER = re.compile(r"[0-9]{6,}")
+# What reading a checkpoint and putting it into a model raise where it is damaged, or is of another model.
+MISFITS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    RuntimeError,
+    SafetensorError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class CheckpointError(ValueError):
@@ -34,7 +56,10 @@ class CheckpointError(ValueError):
 
 def checkpoint_paths(folder: RunFolder) -> list[Path]:
     """Return the checkpoints of a run, oldest first."""
-    return sorted(path for path in folder.checkpoints.glob("*") if path.name.isdigit())
+    paths = [path for path in folder.checkpoints.glob("*") if NUMBER.fullmatch(path.name)]
+    for path in paths:
+        check_folder(path)
+    return sorted(paths, key=lambda path: int(path.name))
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -43,46 +68,94 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def write_checkpoint(folder: RunFolder, iteration: int, state: Mapping[str, Any], weights: Any) -> Path:
-    """Write a checkpoint, whose replay buffer is saved already; it appears whole or not at all.
+    """Write a checkpoint, whose metrics and replay buffer are saved already; it appears whole or not at all.
 
     :param state: what is not weights, as JSON has it
     :param weights: nested dicts, lists and tuples of arrays and plain values
     """
     path = folder.checkpoints / f"{iteration:06d}"
     part = aside(path)
-    shutil.rmtree(part, ignore_errors=True)
+    remove(part)
     part.mkdir(parents=True)
     try:
         content = pack_tree(weights)
         write_whole(part / WEIGHTS, content)
         whole = {"iteration": iteration, **state, "files": {WEIGHTS: digest_of(content)}}
-        write_whole(part / STATE, json.dumps(whole, default=np.generic.item).encode())
+        text = json.dumps(whole, default=np.generic.item).encode()
+        write_whole(part / STATE, text)
+        digests = {STATE: digest_of(text), folder.metrics_file.name: digest_of_rows(folder.metrics_file, iteration)}
+        write_whole(part / DIGESTS, json.dumps(digests, indent=2).encode())
         part.replace(path)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        remove(part)
     return path
 
 
 def read_state(path: Path) -> dict[str, Any]:
     """Return what a checkpoint's `state.json` holds."""
+    content = read_state_file(path)
+    with reading(path):
+        state = dict(json.loads(content))
+        if type(state["iteration"]) is not int or not isinstance(state["files"], dict):
+            raise TypeError(f"{STATE} names no iteration, or no files")
+        name = path.resolve().name
+        if NUMBER.fullmatch(name) and int(name) != state["iteration"]:
+            raise ValueError(f"it is that of iteration {state['iteration']}")
+        return state
+
+
+def read_state_file(path: Path) -> bytes:
+    """Return a checkpoint's `state.json` as it was written, which tells it from all others."""
+    file = path / STATE
+    digests = _read_digests(path)
     try:
-        return dict(json.loads((path / STATE).read_bytes()))
-    except (OSError, TypeError, ValueError):
-        raise CheckpointError(f"{path / STATE} is missing or damaged: {_remedy(path)}") from None
+        content = read_regular(file)
+    except OSError:
+        raise CheckpointError(f"{file} is missing or damaged: {_remedy(path)}") from None
+    if digests is not None:
+        _check_digest(file, content, digests.get(STATE), _remedy(path))
+    return content
 
 
 def read_weights(path: Path) -> Any:
     """Return the weights of a checkpoint, arrays as NumPy has them."""
-    return unpack_tree(_read_checked(path / WEIGHTS, read_state(path)["files"].get(WEIGHTS), _remedy(path)))
+    content = _read_checked(path / WEIGHTS, read_state(path)["files"].get(WEIGHTS), _remedy(path))
+    with reading(path):
+        return unpack_tree(content)
 
 
-def restore(path: Path, load: Callable[[], None]) -> None:
-    """Put a part of a checkpoint into a model, which it must fit."""
+def check_weights(path: Path) -> None:
+    """Refuse a checkpoint whose state or weights are damaged."""
+    _read_checked(path / WEIGHTS, read_state(path)["files"].get(WEIGHTS), _remedy(path))
+
+
+def check_metrics(folder: RunFolder, path: Path, remedy: str | None = None) -> None:
+    """Refuse metrics whose rows up to a checkpoint are others than when it was written.
+
+    Checkpoints of earlier versions, which have no `digests.json`, don't say what they were.
+
+    :param remedy: what to do, where it is not to go back to the checkpoint before
+    """
+    digests = _read_digests(path)
+    file, remedy = folder.metrics_file, remedy or _remedy(path)
+    if digests is not None and digest_of_rows(file, int(path.name)) != digests.get(file.name):
+        raise CheckpointError(
+            f"{file} is not what {path} was written with, its hash differs: put the file back as it was, or {remedy}"
+        )
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Tell what goes wrong where a checkpoint is read, or put into a model that it must fit, as a fault of it."""
     try:
-        load()
-    except (KeyError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"{path} does not fit the model of this run ({reason}): {_remedy(path)}") from None
+        yield
+    except (CheckpointError, MisplacedError):
+        raise
+    except MISFITS as error:
+        reason = textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder=" …")
+        raise CheckpointError(
+            f"{path} is damaged or does not fit the model of this run ({reason}): {_remedy(path)}"
+        ) from None
 
 
 def _remedy(path: Path) -> str:
@@ -102,9 +175,9 @@ def write_replay(
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     name = f"{iteration:06d}.npz"
-    folder.replay.mkdir(exist_ok=True)
+    make_folder(folder.replay)
     write_whole(folder.replay / name, content.getvalue())
-    for file in folder.replay.glob("*.npz"):
+    for file in folder.replay_files():
         if file.name not in {name, *needed}:
             file.unlink()
     return {"name": name, "digest": digest_of(content.getvalue())}
@@ -112,8 +185,11 @@ def write_replay(
 
 def read_replay(folder: RunFolder, file: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Return the arrays of a file that `write_replay` wrote."""
-    first = folder.checkpoints / file["name"].removesuffix(".npz")
-    content = _read_checked(folder.replay / file["name"], file["digest"], f"remove the checkpoints from {first} on")
+    name = file["name"]
+    if not REPLAY_FILE.fullmatch(name):
+        raise ValueError(f"{name!r} is no replay file")
+    first = folder.checkpoints / name.removesuffix(".npz")
+    content = _read_checked(folder.replay / name, file["digest"], f"remove the checkpoints from {first} on")
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         return dict(stored)
 
@@ -126,14 +202,30 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _read_checked(file: Path, digest: str | None, remedy: str) -> bytes:
+def _read_checked(file: Path, digest: Any, remedy: str) -> bytes:
     try:
-        content = file.read_bytes()
+        content = read_regular(file)
     except FileNotFoundError:
         raise CheckpointError(f"{file} is missing: {remedy}") from None
+    _check_digest(file, content, digest, remedy)
+    return content
+
+
+def _check_digest(file: Path, content: bytes, digest: Any, remedy: str) -> None:
     if digest_of(content) != digest:
         raise CheckpointError(f"{file} is damaged, its hash differs from the checkpoint's: {remedy}")
-    return content
+
+
+def _read_digests(path: Path) -> dict[str, Any] | None:
+    """Return the hashes that `digests.json` holds; None where there is none, as in checkpoints of earlier versions."""
+    try:
+        return dict(json.loads(read_regular(path / DIGESTS)))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except MisplacedError:
+        raise
+    except MISFITS:
+        raise CheckpointError(f"{path / DIGESTS} is damaged: {_remedy(path)}") from None
 
 
 def pack_tree(tree: Any) -> bytes:

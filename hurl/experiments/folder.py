@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from hurl.experiments.config import RunConfig, parse_yaml, validate
 from hurl.experiments.errors import RunFolderError
 from hurl.experiments.metrics import Row, read_rows, write_rows
-from hurl.files import lock_file, package_versions, write_whole
+from hurl.files import (
+    check_file,
+    check_folder,
+    lock_file,
+    open_lock,
+    package_versions,
+    read_regular,
+    remove_leftovers,
+    write_whole,
+)
 from hurl.names import check_trust
+
+REPLAY_FILE = re.compile(r"[0-9]{6,}\.npz")
 
 
 class RunFolder:
@@ -24,7 +36,9 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lock_file = path / "lock"
         self.config_file = path / "config.yaml"
+        self.versions_file = path / "versions.json"
         self.inputs_file = path / "inputs.json"
         self.metrics_file = path / "metrics.csv"
         self.tensorboard = path / "tensorboard"
@@ -35,6 +49,13 @@ class RunFolder:
     def exists(self) -> bool:
         """Whether it is the folder of a run."""
         return self.config_file.is_file()
+
+    def check_places(self) -> None:
+        """Refuse links, pipes and the like in the places of the run's files and folders: nothing outside is touched."""
+        for file in (self.lock_file, self.config_file, self.versions_file, self.inputs_file, self.metrics_file):
+            check_file(file)
+        for folder in (self.tensorboard, self.checkpoints, self.replay):
+            check_folder(folder)
 
     def read_config(self, *, trust: bool = False) -> RunConfig:
         """Return the configuration of the run, to let its policy act: only the environment's code is run for that.
@@ -47,33 +68,39 @@ class RunFolder:
 
     def parse_config(self) -> RunConfig:
         """Return the configuration of the run, to be shown or compared: nothing that it names may be run."""
+        self.check_places()
         if not self.exists:
             raise RunFolderError(
                 f"{self.path} is not a run folder, it has no {self.config_file.name}: name the folder of a run, "
                 "or one of its checkpoints"
             )
-        return validate(parse_yaml(self.config_file.read_text("utf-8"), str(self.config_file)), str(self.config_file))
+        text = read_regular(self.config_file).decode("utf-8")
+        return validate(parse_yaml(text, str(self.config_file)), str(self.config_file))
 
     @contextmanager
     def open(self, config: RunConfig) -> Iterator[None]:
         """Take the folder for a run of this configuration, making it where it is missing.
 
-        A run that is refused, or fails, before it has a result leaves no folder where there was none.
+        What processes that were killed have left aside is removed. A run that is refused, or fails, before it has a
+        result leaves no folder where there was none.
         """
         is_new = not self.path.exists()
+        self.check_places()
         if not is_new and not self.exists and any(map(_is_foreign, self.path.iterdir())):
             raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("a") as lock:
+        with open_lock(self.lock_file) as lock:
             if not lock_file(lock):
                 raise RunFolderError(f"another process is running in {self.path}: wait for it, or choose another --out")
+            for folder in (self.path, self.checkpoints, self.replay):
+                remove_leftovers(folder)
             if self.metrics_file.exists() or self.checkpoints.exists():
                 _compare(self.parse_config(), config, self.path)
             else:
                 text = config.to_yaml().encode()
-                if self.exists and self.config_file.read_bytes() != text:
+                if self.exists and read_regular(self.config_file) != text:
                     self.inputs_file.unlink(missing_ok=True)  # of a run that was given up before it had a result
-                write_whole(self.path / "versions.json", json.dumps(package_versions(), indent=2).encode())
+                write_whole(self.versions_file, json.dumps(package_versions(), indent=2).encode())
                 write_whole(self.config_file, text)
             try:
                 yield
@@ -85,13 +112,27 @@ class RunFolder:
     def is_finished(self, config: RunConfig) -> bool:
         """Whether it holds this very run, trained to its end; what is damaged is not finished."""
         last = self.checkpoints / f"{config.iterations:06d}"
-        if not last.is_dir() or self.replay.exists():
+        if not last.is_dir() or self.replay_files():
             return False
+        from hurl.experiments.checkpoint import check_metrics  # which knows this class
+
         try:
             rows = self.read_metrics()
+            check_metrics(self, last)
             return len(rows) == config.rows_until(config.iterations) and self.parse_config() == config
         except ValueError:
             return False
+
+    def replay_files(self) -> list[Path]:
+        """Return the files of a replay buffer: those in `replay` that have the names which runs give them."""
+        return sorted(file for file in self.replay.glob("*.npz") if REPLAY_FILE.fullmatch(file.name))
+
+    def remove_replay(self) -> None:
+        """Remove the files of a replay buffer, and their folder where it holds nothing else."""
+        for file in self.replay_files():
+            file.unlink()
+        with suppress(OSError):
+            self.replay.rmdir()
 
     def pin_input(self, name: str, digest: str) -> None:
         """Write down the hash of something that the run is made from; where there is one already, compare them.
@@ -110,8 +151,8 @@ class RunFolder:
         if not self.inputs_file.exists():
             return {}
         try:
-            return dict(json.loads(self.inputs_file.read_bytes()))
-        except (TypeError, ValueError):
+            return dict(json.loads(read_regular(self.inputs_file)))
+        except (TypeError, ValueError, RecursionError):
             raise RunFolderError(
                 f"{self.inputs_file} is damaged: remove it to go on with what the run is made from now"
             ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -12,7 +13,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import numpy as np
 
 from hurl.experiments.errors import RunFolderError
-from hurl.files import write_whole
+from hurl.files import read_regular, write_whole
 
 PERCENTILES = (25, 50, 75)
 
@@ -138,7 +139,7 @@ class DamagedError(RunFolderError):
 
 def read_rows(file: Path) -> Iterator[Row]:
     """Yield the rows of a metrics file up to its end or to the first damaged line, which is an error."""
-    heading, *lines = file.read_text("utf-8", errors="replace").split("\n")
+    heading, *lines = _read_lines(file)
     names = heading.split(",")
     expected = [name for name, field in FIELDS.items() if name in names or field.default is MISSING]
     if names != expected and (heading or lines):  # a file that was emptied holds no rows
@@ -159,6 +160,25 @@ def read_rows(file: Path) -> Iterator[Row]:
         raise DamagedError(file, len(lines) + 1, lines[-1])
 
 
+def digest_of_rows(file: Path, last: int) -> str:
+    """Return the hash of the rows of a metrics file up to an iteration, as they are written.
+
+    Cells without a number are left out, so that a column which a later version adds to them changes nothing.
+    """
+    digest = hashlib.sha256()
+    heading, *lines = _read_lines(file) if file.exists() else [""]
+    for line in lines:
+        cells = zip(heading.split(","), line.split(","), strict=False)
+        digest.update("".join(f"{name}={cell}," for name, cell in cells if cell != "nan").encode() + b"\n")
+        if line.startswith(f"{last},"):
+            break
+    return digest.hexdigest()
+
+
+def _read_lines(file: Path) -> list[str]:
+    return read_regular(file).decode("utf-8", errors="replace").replace("\r\n", "\n").split("\n")
+
+
 def _parse(name: str, cell: str) -> Any:
     """Return the number of a cell, NaN as the one object by which rows that have none there are equal."""
     number = TYPES[name](cell)
@@ -170,7 +190,9 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows(vars(row).values() for row in rows)
+    # As the types that they are read as, so that rows which were read are written as they were.
+    types = TYPES.values()
+    writer.writerows([kind(value) for kind, value in zip(types, vars(row).values(), strict=True)] for row in rows)
     write_whole(file, text.getvalue().encode())
 
 

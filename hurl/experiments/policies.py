@@ -19,13 +19,14 @@ from stable_baselines3.common.vec_env import VecEnv
 from hurl.data.collect import Progress, collect
 from hurl.data.rollout import Act, CollectionError, Policy
 from hurl.envs import EnvPoolVecEnv, make_env
-from hurl.experiments.checkpoint import STATE, checkpoint_paths, is_checkpoint
+from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint, read_state_file
 from hurl.experiments.config import EnvironmentConfig, load_environment
 from hurl.experiments.evaluate import config_of
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.trainers.base import CheckpointPolicy
 from hurl.experiments.trainers.sb3 import SB3Policy
 from hurl.experiments.zips import load_zip
+from hurl.files import read_regular
 from hurl.names import find_function
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ def _zip_policy(path: Path, algorithm: str | None, env: VecEnv, deterministic: b
     if algorithm is None:
         raise CollectionError(f"{path} does not say which algorithm it is of: name it, such as --algorithm sb3.PPO")
     model = SB3Policy(load_zip(path, algorithm, env))
-    return _model_policy(model, str(path), str(path), algorithm, path.read_bytes(), deterministic)
+    return _model_policy(model, str(path), str(path), algorithm, read_regular(path, follow_links=True), deterministic)
 
 
 def _evenly(checkpoints: Sequence[Path], count: int | None, run: Path) -> Sequence[Path]:
@@ -250,7 +251,7 @@ def _checkpoint_policies(
     name = config.algorithm.name
     found = []
     for path in checkpoints:
-        content = (path / STATE).read_bytes()  # which holds the hash of the weights
+        content = read_state_file(path)  # which holds the hash of the weights
         load = partial(policy.load, path)
         found.append(_model_policy(policy, f"{run}/{path.name}", str(run), name, content, deterministic, load))
     return found

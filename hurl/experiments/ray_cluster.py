@@ -25,6 +25,7 @@ from typing import IO, Any
 from hurl.experiments.parcels import Version, list_files, pack, read_chunks, remove_others, unpack
 from hurl.experiments.ray_start import RayClusterError, import_ray, job_config, ray_here
 from hurl.experiments.tasks import State, Task, cores_here, first_states, raise_failures, ready_tasks, start_command
+from hurl.files import open_log
 
 POLL_SECONDS = 0.3
 REPORT_SECONDS = 5.0
@@ -348,9 +349,8 @@ class _Dispatcher:
     def _fail(self, flight: _Flight, reason: str) -> None:
         self.states[flight.task.name] = State.failed
         self.ray.kill(flight.runner)
-        flight.task.log.parent.mkdir(parents=True, exist_ok=True)
-        with flight.task.log.open("a", encoding="utf-8") as log:
-            log.write(f"{reason}\n")
+        with open_log(flight.task.log, anew=False) as log:
+            log.write(f"{reason}\n".encode())
 
     def _parcels(self, task: Task) -> list[_Parcel]:
         """Pack what it reads, once for all tasks that do, and what there is of what it makes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths
+from hurl.experiments.checkpoint import CheckpointError, check_metrics, check_weights, checkpoint_paths
 from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError, RunFolderError, TrainingFailedError
 from hurl.experiments.folder import RunFolder
@@ -50,7 +49,7 @@ def train(
     with folder.open(config):
         checkpoints = checkpoint_paths(folder)
         iteration = int(checkpoints[-1].name) if checkpoints else None
-        rows = [] if iteration is None else _read_rows(config, folder, min(iteration, config.iterations))
+        rows = _read_rows(config, folder, checkpoints[-1]) if checkpoints else []
         if iteration is None or iteration < config.iterations:
             evaluation_seed = derive_seed(config, EVALUATION, 0)
             with (
@@ -61,7 +60,7 @@ def train(
         else:
             for row in rows:
                 report(row)
-        shutil.rmtree(folder.replay, ignore_errors=True)
+        folder.remove_replay()
     return rows
 
 
@@ -135,17 +134,22 @@ def _failing_after(iteration: int) -> Iterator[None]:
         raise TrainingFailedError(f"training failed after iteration {iteration}: {error}") from error
 
 
-def _read_rows(config: RunConfig, folder: RunFolder, iteration: int) -> list[Row]:
-    """Return the metrics up to the last checkpoint, all of which must be there."""
+def _read_rows(config: RunConfig, folder: RunFolder, checkpoint: Path) -> list[Row]:
+    """Return the metrics up to the last checkpoint, all of which must be there, as they were."""
+    iteration = min(int(checkpoint.name), config.iterations)
     is_finished = iteration == config.iterations
     rows = folder.read_metrics(last=None if is_finished else iteration)
     expected = config.rows_until(iteration)
+    again = f"remove {folder.path} to train again"  # a run that is finished has no replay left to go back with
     if len(rows) == expected:
+        check_metrics(folder, checkpoint, again if is_finished else None)
+        if is_finished:
+            check_weights(checkpoint)
         return rows
-    if is_finished:  # it has no replay left to go back with
+    if is_finished:
         raise RunFolderError(
             f"{folder.metrics_file} has {len(rows)} of the {expected} iterations of a run that is finished: put the "
-            f"whole file back, or remove {folder.path} to train again"
+            f"whole file back, or {again}"
         )
     raise RunFolderError(
         f"{folder.metrics_file} has {len(rows)} of the {expected} iterations of the last checkpoint: "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hurl.files import write_whole
+from hurl.files import make_folder, open_log, read_regular, write_whole
 
 POLL_SECONDS = 0.3
 PINNING = hasattr(os, "sched_setaffinity")  # not every system can tie a process to cores
@@ -72,7 +72,7 @@ class Task:
     def write_files(self) -> None:
         """Write what it reads, before it is started."""
         for path, text in self.files:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             write_whole(path, text.encode())
 
 
@@ -124,8 +124,7 @@ def start_command(
     :param directory: where it runs, this process's own by default
     :param variables: of its environment, beside those of this process
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
+    with open_log(log) as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", COMMAND, *arguments],  # which would have the working folder first on its path
             stdin=subprocess.PIPE,
@@ -174,5 +173,5 @@ def _start(task: Task, cores: list[int]) -> subprocess.Popen[bytes]:
 
 
 def _last_line(log: Path) -> str:
-    lines = log.read_text("utf-8", errors="replace").strip().splitlines()
+    lines = read_regular(log).decode("utf-8", errors="replace").strip().splitlines()
     return lines[-1] if lines else "no output"

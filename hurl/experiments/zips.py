@@ -28,6 +28,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.trainers.sb3 import find_algorithm, resolve_policy_kwargs
+from hurl.files import read_regular
 from hurl.sb3.internals import write_weights
 
 # What building a model and filling it raise where the file is of another.
@@ -83,7 +84,7 @@ def is_guided(path: Path) -> bool:
 def _read(path: Path) -> tuple[dict[str, Any], bytes | None]:
     """Return the JSON of a zip file, and torch's weights where it has some."""
     try:
-        with zipfile.ZipFile(path) as file:
+        with zipfile.ZipFile(io.BytesIO(read_regular(path, follow_links=True))) as file:
             data = dict(json.loads(file.read("data")))
             weights = file.read("policy.pth") if "policy.pth" in file.namelist() else None
     except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:

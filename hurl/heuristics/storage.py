@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from hurl.files import aside, package_versions, write_whole
+from hurl.files import MisplacedError, aside, package_versions, read_regular, remove, write_whole
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import KINDS, ObservationSpace, StorableHeuristic, Weights
 from hurl.names import HeuristicFunction, HeuristicName, check_trust, find_function, nearest
@@ -88,31 +87,37 @@ def load_heuristic(
 def save_heuristic(heuristic: StorableHeuristic, folder: Path) -> None:
     """Write a heuristic's folder; one that holds a heuristic already is replaced, any other is left alone."""
     check_folder(folder)
+    folder = folder.resolve()  # a link to it stays one
     from safetensors.numpy import save
 
     description, weights = pack(heuristic)
     content = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
     config = {**description, "versions": package_versions(), "weights_sha256": hashlib.sha256(content).hexdigest()}
     part = aside(folder)
-    shutil.rmtree(part, ignore_errors=True)
+    remove(part)
     part.mkdir(parents=True)
     write_whole(part / WEIGHTS, content)
     write_whole(part / CONFIG, json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode())
     old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    remove(old)
     if folder.exists():
         folder.replace(old)
     part.replace(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    remove(old)
 
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder that holds anything but a heuristic, and make the one that it is in."""
     if folder.exists():
-        names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {folder.name}
-        if names and names != {CONFIG, WEIGHTS}:
+        entries = list(folder.iterdir()) if folder.is_dir() else [folder]
+        is_heuristic = {entry.name for entry in entries} == {CONFIG, WEIGHTS} and all(map(_is_file, entries))
+        if entries and not is_heuristic:
             raise HeuristicError(f"{folder} holds other things than a heuristic: choose another folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def pack(heuristic: StorableHeuristic) -> tuple[dict[str, Any], Weights]:
@@ -186,12 +191,14 @@ def _named_code(description: dict[str, Any]) -> Iterator[str]:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     try:
-        config = json.loads((folder / CONFIG).read_text("utf-8"))
+        config = json.loads(read_regular(folder / CONFIG).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise HeuristicError(
             f"{folder} is not a saved heuristic, it has no {CONFIG}: make one with `hurl fit`, or name its folder"
         ) from None
-    except ValueError as error:
+    except MisplacedError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise HeuristicError(f"{folder / CONFIG} is not JSON ({error}): save the heuristic anew") from None
     if not isinstance(config, dict):
         raise HeuristicError(f"{folder / CONFIG} must hold keys and values: save the heuristic anew")
@@ -201,7 +208,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _read_weights(folder: Path, digest: Any) -> Weights:
     file = folder / WEIGHTS
     try:
-        content = file.read_bytes()
+        content = read_regular(file)
     except FileNotFoundError:
         raise HeuristicError(f"{folder} has no {WEIGHTS}: save the heuristic anew") from None
     from safetensors import SafetensorError

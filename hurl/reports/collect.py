@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hurl.experiments.checkpoint import CheckpointError, check_metrics, checkpoint_paths
 from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import COLUMNS, DamagedError, Row, read_rows
+from hurl.files import MisplacedError
 from hurl.names import HeuristicFolder
 
 Floats = NDArray[np.float64]
@@ -210,6 +212,9 @@ def _read_run(folder: Path, warnings: list[str]) -> Run | None:
     except (ConfigurationError, UnicodeDecodeError) as error:
         warnings.append(f"left out a configuration that is not of this version: {error}")
         return None
+    except MisplacedError as error:
+        warnings.append(f"left out {folder}: {error}")
+        return None
     file = RunFolder(folder).metrics_file
     if not file.is_file():
         warnings.append(f"left out {folder}: it has no {file.name} yet")
@@ -226,6 +231,11 @@ def _read_run(folder: Path, warnings: list[str]) -> Run | None:
     if rows[-1].iteration == 0 and config.iterations > 0:
         warnings.append(f"left out {folder}: it has only its warm start yet")
         return None
+    try:
+        _check_rows(RunFolder(folder), rows)
+    except (CheckpointError, MisplacedError) as error:
+        warnings.append(f"left out {folder}: {error}")
+        return None
     return Run(folder, config, rows)
 
 
@@ -240,6 +250,13 @@ def _read_rows(file: Path) -> tuple[list[Row], int | None]:
     except DamagedError as error:
         return rows, error.line
     return rows, None
+
+
+def _check_rows(folder: RunFolder, rows: Sequence[Row]) -> None:
+    """Refuse rows that are others than those which the newest checkpoint among them was written with."""
+    checkpoints = [path for path in checkpoint_paths(folder) if int(path.name) <= rows[-1].iteration]
+    if checkpoints:
+        check_metrics(folder, checkpoints[-1])
 
 
 def _environment_name(config: RunConfig) -> str:

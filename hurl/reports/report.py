@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import CHARTS, Chart
-from hurl.files import package_versions, write_whole
+from hurl.files import package_versions, read_regular, write_whole
 from hurl.names import nearest
 from hurl.reports.collect import Collection, Environment, ReportError, Run
 from hurl.reports.gauntlet import CellScores, gauntlet_of
@@ -169,8 +170,8 @@ def _versions(runs: Iterable[Run]) -> dict[str, dict[str, int]]:
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for run in runs:
         try:
-            versions = dict(json.loads((run.folder / "versions.json").read_bytes()))
-        except (OSError, TypeError, ValueError):
+            versions = dict(json.loads(read_regular(RunFolder(run.folder).versions_file)))
+        except (OSError, TypeError, ValueError, RecursionError):
             versions = dict.fromkeys(["python", "hurl"], "unknown")
         for package, version in versions.items():
             if version is not None:

@@ -1,6 +1,7 @@
 """Collecting: which transitions are kept, that they are what happened, and that a stopped collection goes on."""
 
 import json
+import os
 
 import gymnasium as gym
 import minari
@@ -12,6 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from hurl.data import CollectionError, DatasetError, Policy, collect, load_episodes, summarize
 from hurl.data.rollout import roll_out
 from hurl.envs import make_env
+from hurl.files import MisplacedError
 
 N_ENVS = 4
 
@@ -287,6 +289,28 @@ def test_two_do_not_collect_the_same_dataset_at_a_time(tmp_path):
 
     policy = Policy("first", start, "somewhere", "noise", "noise")
     assert collect([policy], walks(), "w-v0", transitions=5, root=tmp_path).total_steps == 5
+
+
+def test_parts_that_lie_elsewhere_are_left_alone(tmp_path):
+    mine = tmp_path / "mine"
+    (mine / "dataset").mkdir(parents=True)
+    (mine / "dataset/thesis.txt").write_text("words")
+    parts = tmp_path / "test/.walk-v0.part"
+    parts.parent.mkdir()
+    parts.symlink_to(mine)
+    with pytest.raises(MisplacedError, match=r"walk-v0.part is a link in the place of a folder"):
+        collect([noise()], walks(), "test/walk-v0", transitions=10, root=tmp_path)
+    assert sorted(path.name for path in mine.rglob("*")) == ["dataset", "thesis.txt"]
+    parts.unlink()
+    parts.mkdir()
+    os.mkfifo(parts / "000000.npz")
+    with pytest.raises(MisplacedError, match=r"000000.npz is a pipe in the place of a file"):
+        collect([noise()], walks(), "test/walk-v0", transitions=10, root=tmp_path)
+    (parts / "000000.npz").unlink()
+    (parts / "dataset").symlink_to(mine / "dataset")
+    collect([noise()], walks(), "test/walk-v0", transitions=10, root=tmp_path)
+    assert (mine / "dataset/thesis.txt").read_text() == "words"
+    assert not parts.exists()
 
 
 @pytest.mark.parametrize("dataset_id", ["", "w", "w-v", "w-v0/", "../w-v0", "a b-v0", "w-va"])

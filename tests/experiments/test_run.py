@@ -176,12 +176,14 @@ def test_a_damaged_replay_file_is_named(small, tmp_path):
 def test_a_run_that_failed_at_its_last_checkpoint_is_not_done(small, tmp_path):
     config = RunConfig.model_validate(small)
     train(config, tmp_path / "alone")
-    (tmp_path / "run/checkpoints").mkdir(parents=True)
-    (tmp_path / "run/config.yaml").write_text(config.to_yaml())
-    blocker = tmp_path / "run/checkpoints/.000005.part"
-    blocker.write_text("in the way: the folder of this name can't be made")
-    with pytest.raises(OSError, match="exists"):
-        train(config, tmp_path / "run")
+    blocker = tmp_path / "run/checkpoints/000005"
+
+    def block(row):
+        if row.iteration == 4:
+            blocker.write_text("in the way: the folder of this name can't be put there")
+
+    with pytest.raises(OSError, match="Not a directory"):
+        train(config, tmp_path / "run", block)
     assert len(RunFolder(tmp_path / "run").read_metrics()) == 5
     blocker.unlink()
     train(config, tmp_path / "run")

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import pickle
+import shutil
 import subprocess
 import sys
 
@@ -12,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import hurl
+from hurl.files import MisplacedError
 from hurl.guidance import HeuristicError
 from hurl.heuristics import Engineered, MonteCarloHeuristic, Zero, load_heuristic, sparse_reacher
 from hurl.heuristics.storage import CONFIG, WEIGHTS
@@ -73,6 +76,32 @@ def test_saving_again_replaces_a_heuristic_and_nothing_else(heuristic, folder, t
         heuristic.save(other)
     assert (other / "chapter.txt").read_text() == "words"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["h", "thesis"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path.parent.parent / "other")])
+@pytest.mark.parametrize("file", [CONFIG, WEIGHTS])
+def test_what_is_no_file_of_the_folder_is_neither_read_nor_replaced(folder, file, make):
+    shutil.move(folder / file, folder.parent / "other")
+    make(folder / file)
+    with pytest.raises(MisplacedError, match=rf"{file} is a (pipe|folder|link) in the place of a file"):
+        load_heuristic(folder)
+    with pytest.raises(HeuristicError, match="holds other things than a heuristic"):
+        Zero().save(folder)
+    assert sorted(path.name for path in folder.iterdir()) == sorted([CONFIG, WEIGHTS])
+
+
+def test_saving_through_a_link_keeps_the_link_and_removes_what_was_left(folder, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").touch()
+    for name in (".h.part", ".h.old"):
+        (tmp_path / name).symlink_to(tmp_path / "mine")
+    Zero().save(link)
+    assert link.is_symlink()
+    assert isinstance(load_heuristic(folder), Zero)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["h", "link", "mine"]
+    assert (tmp_path / "mine/file").exists()
 
 
 @pytest.mark.parametrize(

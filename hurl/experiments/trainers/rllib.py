@@ -46,7 +46,7 @@ from hurl.experiments.checkpoint import (
     read_replay,
     read_state,
     read_weights,
-    restore,
+    reading,
     write_checkpoint,
     write_replay,
 )
@@ -203,13 +203,15 @@ class RLlibTrainer:
     def load(self, checkpoint: Path) -> None:
         """Build the algorithm anew with what a checkpoint holds."""
         state, stored = read_state(checkpoint), read_weights(checkpoint)
-        self.iteration, self.steps = state["iteration"], state["counters"]["steps"]
-        self.returns = deque(state["returns"], maxlen=NEWEST_EPISODES)
+        with reading(checkpoint):
+            self.iteration, self.steps = state["iteration"], int(state["counters"]["steps"])
+            self.returns = deque(map(float, state["returns"]), maxlen=NEWEST_EPISODES)
         self.running.close()
         self.algorithm = self._build()
-        restore(checkpoint, lambda: _set_learner_state(self.algorithm, stored))
-        if state["replay"] is not None:
-            _load_replay(self.folder, self.algorithm, state["replay"])
+        with reading(checkpoint):
+            _set_learner_state(self.algorithm, stored)
+            if state["replay"] is not None:
+                _load_replay(self.folder, self.algorithm, state["replay"])
         _count_steps(self.algorithm, self.steps)
         self.algorithm.learner_group.foreach_learner(_move_schedules, steps=self.steps)
         set_random_seed(derive_seed(self.config, TRAINING, self.iteration))
@@ -367,8 +369,9 @@ class RLlibPolicy:
 
     def load(self, checkpoint: Path) -> None:
         """Take the weights of a checkpoint."""
-        stored, steps = read_weights(checkpoint), read_state(checkpoint)["counters"]["steps"]
-        restore(checkpoint, lambda: self.take(stored["weights"], steps))
+        stored, state = read_weights(checkpoint), read_state(checkpoint)
+        with reading(checkpoint):
+            self.take(stored["weights"], int(state["counters"]["steps"]))
 
     def take(self, weights: Mapping[str, NDArray[Any]], steps: int) -> None:
         """Take a learner's weights.

@@ -35,7 +35,7 @@ from hurl.experiments.checkpoint import (
     read_replay,
     read_state,
     read_weights,
-    restore,
+    reading,
     write_checkpoint,
     write_replay,
 )
@@ -219,20 +219,27 @@ class SB3Trainer:
         """Put a checkpoint into the model, which is freshly built."""
         state, model = read_state(checkpoint), self.model
         stored = load_weights(model, checkpoint)
-        if isinstance(model, GuidedAlgorithm) and self.guidance is not None:
-            rungs = zip(self.guidance.rungs, stored.get(RUNGS, ()), state.get("rungs", ()), strict=False)
-            model.write_rungs({rung: {"networks": networks, "counters": own} for rung, networks, own in rungs})
-        if isinstance(model, JumpStarted):
-            jump_start = {"guide": stored[GUIDE], "curriculum": state["curriculum"]}
-            restore(checkpoint, lambda: model.write_jump_start(jump_start))
-        if state["replay"] is not None:
-            _load_replay(self.folder, model, state["replay"])
-        if self.guidance is not None:
-            self.guidance.restore(state["guidance"])
-        vars(model).update(state["counters"])
-        model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
-        model.ep_success_buffer = deque(maxlen=model._stats_window_size)
-        _set_random_states(model, state["random"])
+        with reading(checkpoint):
+            if isinstance(model, GuidedAlgorithm) and self.guidance is not None:
+                rungs = zip(self.guidance.rungs, stored.get(RUNGS, ()), state.get("rungs", ()), strict=False)
+                model.write_rungs(
+                    {
+                        rung: {"networks": networks, "counters": _checked_counters(model, own)}
+                        for rung, networks, own in rungs
+                    }
+                )
+            if isinstance(model, JumpStarted):
+                model.write_jump_start({"guide": stored[GUIDE], "curriculum": state["curriculum"]})
+            if state["replay"] is not None:
+                _load_replay(self.folder, model, state["replay"])
+            if self.guidance is not None:
+                self.guidance.restore(state["guidance"])
+            vars(model).update(_checked_counters(model, state["counters"]))
+            if self._iteration != state["iteration"]:
+                raise ValueError(f"it has {state['counters']['num_timesteps']} steps")
+            model.ep_info_buffer = deque(_checked_episodes(state["episodes"]), maxlen=model._stats_window_size)
+            model.ep_success_buffer = deque(maxlen=model._stats_window_size)
+            _set_random_states(model, state["random"])
         self._begin_rehearsal(self._iteration)  # whose data may be missing
 
     def close(self) -> None:
@@ -274,10 +281,10 @@ class SB3Policy:
         """Take the weights of a checkpoint, with a ladder those of the best rung, and how far it explored."""
         state = read_state(checkpoint)
         load_weights(self.model, checkpoint, state.get("best_rung"))
-        counters = state["counters"]
-        self.model.num_timesteps = counters["num_timesteps"]
-        if hasattr(self.model, "exploration_rate"):
-            self.model.exploration_rate = counters["exploration_rate"]
+        names = [name for name in ("num_timesteps", "exploration_rate") if hasattr(self.model, name)]
+        with reading(checkpoint):
+            counters = {name: state["counters"][name] for name in names}
+            vars(self.model).update(_checked_counters(self.model, counters))
 
     def seed(self, seed: int) -> None:
         """Seed what actions are drawn with."""
@@ -302,8 +309,9 @@ def load_weights(model: BaseAlgorithm, checkpoint: Path, rung: int | None = None
     :param rung: of a ladder, by its number; none means those of λ = 1, which a run without a ladder has alone
     """
     stored: dict[str, Any] = read_weights(checkpoint)
-    rungs = [*stored.get(RUNGS, ()), stored]
-    restore(checkpoint, lambda: internals.write_state(model, rungs[-1 if rung is None else rung]))
+    with reading(checkpoint):
+        rungs = [*stored.get(RUNGS, ()), stored]
+        internals.write_state(model, rungs[-1 if rung is None else rung])
     return stored
 
 
@@ -425,6 +433,22 @@ def _counters(model: BaseAlgorithm) -> dict[str, Any]:
     return {key: value for key, value in vars(model).items() if isinstance(value, int | float) and key != "start_time"}
 
 
+def _checked_counters(model: BaseAlgorithm, counters: dict[str, Any]) -> dict[str, Any]:
+    """Return what `_counters` returned, which must be numbers that are to take the places of numbers."""
+    for key, value in counters.items():
+        if not isinstance(value, int | float) or not isinstance(getattr(model, key, None), int | float | None):
+            raise TypeError(f"the counter {key!r} can't be {value!r}")
+    return counters
+
+
+def _checked_episodes(episodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what Stable-Baselines3 keeps of finished episodes, with return and length of each."""
+    for episode in episodes:
+        if not all(isinstance(episode[key], int | float) for key in ("r", "l")):
+            raise TypeError(f"{episode!r} is no episode")
+    return episodes
+
+
 def _random_states(model: BaseAlgorithm) -> dict[str, Any]:
     algorithm, keys, *rest = np.random.get_state()  # noqa: NPY002 - Stable-Baselines3 samples with the global generator
     version, numbers, gauss = random.getstate()
@@ -482,6 +506,8 @@ def _load_replay(folder: RunFolder, model: BaseAlgorithm, replay: dict[str, Any]
     arrays = _replay_arrays(buffer)
     for file in replay["files"]:
         stored = read_replay(folder, file)
+        if len(stored["actions"]) != file["rows"]:
+            raise ValueError(f"{file['name']} has {len(stored['actions'])} of {file['rows']} rows")
         rows = np.arange(row, row + file["rows"]) % buffer.buffer_size
         for key, array in arrays.items():
             array[rows] = stored[key]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.tuning.grid import Grid, Stage, check_grid
 from hurl.experiments.tuning.scale import Scale, Timing, plan_scale
 from hurl.experiments.tuning.study import Study, StudyConfig, setting_up
+from hurl.files import remove
 from hurl.names import is_yaml
 
 TIMING_ITERATIONS = 2
@@ -80,11 +80,11 @@ def _prepare(config: RunConfig, folder: Path, run: Run, trust: bool) -> RunConfi
 def _measure(config: RunConfig, folder: Path, jobs: int, run: Run, trust: bool) -> Timing:
     """Return what a trial takes, by short runs side by side; what is wrong with all trials is found here, too."""
     short = Campaign(folder / "timing", trust=trust)
-    shutil.rmtree(short.folder.path, ignore_errors=True)  # half of a run says nothing of a whole one
+    remove(short.folder.path)  # half of a run says nothing of a whole one
     first = config.model_copy(update={"iterations": min(config.iterations, TIMING_ITERATIONS)})
     runs = [short.add_training(f"short run {number}", first, short.folder.run("run", number)) for number in range(jobs)]
     started = time.perf_counter()
     run("How long a trial takes:", short, jobs)
     timing = Timing.of_runs([RunFolder(run.folder).read_metrics() for run in runs], time.perf_counter() - started)
-    shutil.rmtree(short.folder.path)
+    remove(short.folder.path)
     return timing

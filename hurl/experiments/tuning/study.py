@@ -23,7 +23,7 @@ from hurl.experiments.metrics import Row
 from hurl.experiments.tasks import Task
 from hurl.experiments.tuning.grid import Grid, Stage, TuningError
 from hurl.experiments.tuning.scale import STARTUP_TRIALS, Scale, Timing
-from hurl.files import lock_file, write_whole
+from hurl.files import lock_file, open_lock, read_regular, write_whole
 
 TrialState = optuna.trial.TrialState
 
@@ -84,7 +84,7 @@ class Study:
         if not self.exists:
             raise TuningError(f"{self.folder} holds no study, it has no {self.file.name}: begin one with `hurl tune`")
         try:
-            return StudyConfig.model_validate(parse_yaml(self.file.read_text("utf-8"), str(self.file)))
+            return StudyConfig.model_validate(parse_yaml(read_regular(self.file).decode("utf-8"), str(self.file)))
         except (ValidationError, ConfigurationError, UnicodeDecodeError):
             raise TuningError(f"{self.file} is damaged: remove {self.folder}, or choose another --out") from None
 
@@ -185,7 +185,7 @@ class Study:
 def _check_last_line(journal: Path) -> None:
     """Refuse a journal that was cut in the middle of a line: what is added to it would be lost."""
     for _ in range(5):  # another process may be writing the line
-        content = journal.read_bytes() if journal.exists() else b""
+        content = read_regular(journal) if journal.exists() else b""
         if not content or content.endswith(b"\n"):
             return
         time.sleep(0.2)
@@ -212,7 +212,7 @@ def setting_up(folder: Path, wait: Callable[[str], AbstractContextManager[object
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "lock").exists() and any(folder.iterdir()):
         raise TuningError(f"{folder} holds other things than a study: choose another --out")
-    with (folder / "lock").open("w") as lock:
+    with open_lock(folder / "lock") as lock:
         if not lock_file(lock):
             with wait(f"waiting for the process that sets {folder} up"):
                 while not lock_file(lock):

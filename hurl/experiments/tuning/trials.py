@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 
 import numpy as np
@@ -13,7 +12,7 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row, auc
 from hurl.experiments.tuning.grid import TuningError
 from hurl.experiments.tuning.study import Study, TrialState
-from hurl.files import lock_file
+from hurl.files import lock_file, make_folder, open_lock, remove
 from hurl.names import check_trust
 
 
@@ -31,8 +30,8 @@ def run_trial(
     if number >= len(study.trials):
         raise TuningError(f"{study.folder} has no trial {number}: they are 0 to {len(study.trials) - 1}")
     lock_path = study.folder / "locks" / f"{number:04d}"
-    lock_path.parent.mkdir(exist_ok=True)
-    with lock_path.open("w") as lock:
+    make_folder(lock_path.parent)
+    with open_lock(lock_path) as lock:
         if lock_file(lock) and not study.trials[number].state.is_finished():
             check_trust(study.file, study.config_of(number).code, trust)
             _finish(study, study.begin(number), report, trust)
@@ -76,5 +75,6 @@ def _tidy(study: Study, number: int) -> None:
     run = RunFolder(study.run_folder(number))
     checkpoints = checkpoint_paths(run)
     complete = study.trials[number].state is TrialState.COMPLETE
-    for path in checkpoints[:-1] if complete else [*checkpoints, run.replay]:
-        shutil.rmtree(path, ignore_errors=True)
+    for path in checkpoints[:-1] if complete else checkpoints:
+        remove(path)
+    run.remove_replay()
