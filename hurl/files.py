@@ -48,13 +48,13 @@ PACKAGES = (
 
 # What a name in a folder can be of, as people call it.
 KINDS = {
-    stat.S_IFREG: "a file",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFLNK: "a link",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "folder",
+    stat.S_IFLNK: "link",
+    stat.S_IFIFO: "pipe",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
 }
 # What `aside` and `write_whole` name: a numbered folder, or a file with the number of the process that wrote it.
 LEFTOVER = re.compile(r"\.(.+\.)?\d+\.part")
@@ -65,7 +65,8 @@ class MisplacedError(ValueError):
 
     def __init__(self, path: Path, found: str, wanted: str) -> None:
         super().__init__(
-            f"{path} is {found} in the place of {wanted}, and is left alone: remove it, or put {wanted} itself there"
+            f"{path} is a {found} in the place of a {wanted}, and is left alone: remove it, or put the {wanted} itself "
+            "there"
         )
 
 
@@ -97,7 +98,7 @@ def _check(path: Path, wanted: int, follow_links: bool = False) -> None:
     except (FileNotFoundError, NotADirectoryError):
         return
     if kind != wanted:
-        raise MisplacedError(path, KINDS.get(kind, "no file"), KINDS[wanted])
+        raise MisplacedError(path, KINDS.get(kind, "thing of an unknown kind"), KINDS[wanted])
 
 
 def _open_regular(path: Path, flags: int, follow_links: bool = False) -> int:
@@ -112,7 +113,7 @@ def _open_regular(path: Path, flags: int, follow_links: bool = False) -> int:
     kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     if kind != stat.S_IFREG:
         os.close(descriptor)
-        raise MisplacedError(path, KINDS.get(kind, "no file"), KINDS[stat.S_IFREG])
+        raise MisplacedError(path, KINDS.get(kind, "thing of an unknown kind"), KINDS[stat.S_IFREG])
     return descriptor
 
 

@@ -18,7 +18,7 @@ from gymnasium.spaces import Box, Discrete
 
 from hurl.data.episodes import check_dataset_id, datasets_folder, find_dataset
 from hurl.data.rollout import CollectionError, Policy, Rollout, roll_out
-from hurl.files import aside, lock_file, make_folder, open_lock, read_regular, remove, write_whole
+from hurl.files import MisplacedError, aside, lock_file, make_folder, open_lock, read_regular, remove, write_whole
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -220,6 +220,8 @@ def _read_part(file: Path, settings: str) -> Rollout | None:
             if str(stored["settings"]) != settings:
                 return None
             return Rollout(**{name: stored[name] for name in Rollout.__dataclass_fields__})
+    except MisplacedError:
+        raise
     except (KeyError, ValueError, EOFError, zipfile.BadZipFile):
         return None
 

@@ -14,6 +14,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
+from hurl.files import check_file
+
 if TYPE_CHECKING:
     from minari import MinariDataset
 
@@ -205,6 +207,8 @@ def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
             f"there is no dataset {dataset_id!r} in {folder} ({hint}): make it with `hurl collect`, download it with "
             "`minari download`, or name the folder that it is in (--root, or the key root)"
         )
+    for name in ("metadata.json", "main_data.hdf5"):
+        check_file(data / name, follow_links=True)  # which would be waited for where it is a pipe
     try:
         return MinariDataset(data)
     except (OSError, KeyError, ValueError, AssertionError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -84,7 +85,9 @@ class RunFolder:
         What processes that were killed have left aside is removed. A run that is refused, or fails, before it has a
         result leaves no folder where there was none.
         """
-        is_new = not self.path.exists()
+        is_new = not os.path.lexists(self.path)
+        if not is_new and not self.path.is_dir():
+            raise RunFolderError(f"{self.path} is no folder, nor a link to one: choose another folder with --out")
         self.check_places()
         if not is_new and not self.exists and any(map(_is_foreign, self.path.iterdir())):
             raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")

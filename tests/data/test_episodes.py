@@ -1,4 +1,5 @@
 import dataclasses
+import os
 
 import gymnasium as gym
 import minari
@@ -6,6 +7,7 @@ import numpy as np
 import pytest
 
 from hurl.data import DatasetError, Episodes, load_episodes
+from hurl.files import MisplacedError
 from tests.data.examples import random_episodes, write_minari
 
 
@@ -94,6 +96,15 @@ def test_a_missing_dataset_names_those_that_exist(tmp_path, monkeypatch):
     write_minari(tmp_path, random_episodes(), monkeypatch=monkeypatch)
     with pytest.raises(DatasetError, match=r"no dataset 'test/nose-v0' .*there are test/noise-v0"):
         load_episodes("test/nose-v0")
+
+
+@pytest.mark.parametrize("name", ["metadata.json", "main_data.hdf5"])
+def test_a_pipe_in_a_dataset_is_not_waited_for(tmp_path, name):
+    data = tmp_path / "test/noise-v0/data"
+    data.mkdir(parents=True)
+    os.mkfifo(data / name)
+    with pytest.raises(MisplacedError, match=f"{name} is a pipe in the place of a file"):
+        load_episodes("test/noise-v0", tmp_path)
 
 
 @pytest.mark.parametrize(("field", "name"), [("rewards", "rewards"), ("states", "observations")])

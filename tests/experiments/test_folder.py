@@ -16,6 +16,7 @@ from hurl.cli import app
 from hurl.experiments.agents import value_function_of
 from hurl.experiments.checkpoint import CheckpointError, check_metrics, checkpoint_paths, read_state, read_weights
 from hurl.experiments.config import RunConfig
+from hurl.experiments.errors import RunFolderError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.policies import collect_policies
@@ -121,6 +122,14 @@ def test_a_run_may_be_reached_through_a_link(stopped, original, tmp_path):
     assert (tmp_path / "link").is_symlink()
     assert repeating(stopped / "metrics.csv") == repeating(original / "finished/metrics.csv")
     assert len(evaluate_checkpoint(find_checkpoint(tmp_path / "link"), episodes=1, seed=0).returns) == 1
+
+
+def test_a_path_that_is_no_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    for name in ("file", "link"):
+        with pytest.raises(RunFolderError, match=f"{name} is no folder, nor a link to one: choose another"):
+            train(CONFIG, tmp_path / name)
 
 
 def pipe(path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hurl.experiments import metrics
-from hurl.experiments.metrics import COLUMNS, Row, auc, read_rows, write_rows
+from hurl.experiments.metrics import COLUMNS, Row, auc, digest_of_rows, read_rows, write_rows
 from tests.reports.conftest import row
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -150,3 +150,22 @@ def test_the_area_under_the_curve_is_the_mean_return_of_the_iterations_that_trai
     assert auc(rows) == 3.0
     assert auc(rows, 2) == 1.5
     assert auc(rows[:1]) == 100.0
+
+
+def test_rows_that_were_read_are_written_as_they_were(tmp_path):
+    rows = [replace(row(1, 3), return_mean=np.float64(0.1), return_min=2, h_mean=np.float32(0.1)), row(2, float("inf"))]
+    write_rows(tmp_path / "first.csv", rows)
+    write_rows(tmp_path / "second.csv", list(read_rows(tmp_path / "first.csv")))
+    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
+
+
+def test_the_hash_of_rows_is_that_of_their_cells_up_to_an_iteration(tmp_path):
+    rows = [row(number, number / 3) for number in range(1, 13)]
+    write_rows(tmp_path / "whole.csv", rows)
+    write_rows(tmp_path / "begun.csv", rows[:10])
+    digest = digest_of_rows(tmp_path / "whole.csv", 10)
+    assert digest_of_rows(tmp_path / "begun.csv", 10) == digest
+    assert digest_of_rows(tmp_path / "whole.csv", 11) != digest
+    assert digest_of_rows(tmp_path / "whole.csv", 1) != digest
+    write_rows(tmp_path / "other.csv", [replace(rows[0], seconds_training=2.5), *rows[1:]])
+    assert digest_of_rows(tmp_path / "other.csv", 10) != digest

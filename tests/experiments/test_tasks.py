@@ -9,6 +9,7 @@ import yaml
 
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.tasks import State, Task, TasksFailedError, run_tasks
+from hurl.files import MisplacedError
 from tests.experiments.conftest import wait_for, wait_until_ended
 
 
@@ -43,6 +44,21 @@ def test_tasks_side_by_side_and_one_that_fails(small, folder):
     assert not any(states["good 0"] is not State.done and states["good 1"] is State.running for states in seen)
     runs = [RunFolder(folder / "good" / seed).read_metrics() for seed in "01"]
     assert [len(rows) for rows in runs] == [2, 2]
+
+
+def test_nothing_is_written_through_links(folder):
+    for name in ("mine", "configs", "logs"):
+        (folder / name).mkdir()
+    (folder / "mine/log").write_text("mine")
+    (folder / "logs/task.log").symlink_to(folder / "mine/log")
+    with pytest.raises(MisplacedError, match=r"task.log is a link in the place of a file"):
+        run_tasks([Task("task", ("presets",), folder / "logs/task.log")], jobs=1)
+    (folder / "configs").rmdir()
+    (folder / "configs").symlink_to(folder / "mine")
+    task = Task("task", ("presets",), folder / "task.log", files=((folder / "configs/task.yaml", "text"),))
+    with pytest.raises(MisplacedError, match="configs is a link in the place of a folder"):
+        run_tasks([task], jobs=1)
+    assert [(file.name, file.read_text()) for file in (folder / "mine").iterdir()] == [("log", "mine")]
 
 
 def test_what_is_finished_is_not_done_again(folder):
