@@ -41,6 +41,8 @@ NO_RUNG = -1
 LARGEST_VALUE = float(np.finfo(np.float32).max) / 4
 # A heuristic that takes more than this share of an iteration is warned of, where the iteration is no shorter than this.
 LARGEST_SHARE, NOTABLE_SECONDS = 0.5, 1.0
+# The names of heuristics that were warned of: once is enough, also where RLlib's algorithms are built anew.
+_warned_of: set[str] = set()
 
 
 def reshape(
@@ -199,7 +201,7 @@ class Guidance:
         self.shaping = shaping
         self.steps = self.iteration = self._target = 0
         self._at_work: int | None = None
-        self._heuristic_seconds, self._began, self._has_warned = 0.0, perf_counter(), False
+        self._heuristic_seconds, self._began = 0.0, perf_counter()
         self.bandit = Bandit(self.schedule) if isinstance(self.schedule, Ladder) else None
         self.episodes: deque[Episode] = deque(maxlen=EPISODES)
         self.abandon_episodes()
@@ -273,13 +275,13 @@ class Guidance:
 
     def _time_heuristic(self) -> None:
         """Warn, once, of a heuristic that took most of the iteration that ends; time the next."""
-        seconds, now = self._heuristic_seconds, perf_counter()
+        seconds, now, name = self._heuristic_seconds, perf_counter(), _name(self.heuristic)
         duration = now - self._began
         self._heuristic_seconds, self._began = 0.0, now
-        if duration >= NOTABLE_SECONDS and seconds > LARGEST_SHARE * duration and not self._has_warned:
-            self._has_warned = True
+        if duration >= NOTABLE_SECONDS and seconds > LARGEST_SHARE * duration and name not in _warned_of:
+            _warned_of.add(name)
             warnings.warn(
-                f"the heuristic {_name(self.heuristic)} took {seconds / duration:.0%} of the {duration:.1f} s of "
+                f"the heuristic {name} took {seconds / duration:.0%} of the {duration:.1f} s of "
                 f"iteration {self.iteration}: compute it for the whole batch at once, or take a network, such as "
                 "`hurl fit` makes from data",
                 stacklevel=2,
@@ -468,23 +470,23 @@ class Guidance:
 
         A view that is read-only would not do: torch writes into it, and what numba and Cython compile may refuse it.
         """
-        named = isinstance(observations, Mapping)
-        arrays = [np.asarray(array) for array in (observations.values() if named else (observations,))]
-        copies = [np.array(array) for array in arrays]
+        arrays = observations if isinstance(observations, Mapping) else {"": observations}
+        copies = {key: np.array(array) for key, array in arrays.items()}
+        given = dict(copies) if arrays is observations else copies[""]
         began = perf_counter()
         try:
-            values = np.asarray(self.heuristic(dict(zip(observations, copies, strict=True)) if named else copies[0]))
+            values = np.asarray(self.heuristic(given))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # SystemExit too, which would end a run as if it were done
-            shape = "" if named else f" of shape {arrays[0].shape[1:]}"
+            shape = "" if arrays is observations else f" of shape {np.shape(arrays[''])[1:]}"
             reason = error if isinstance(error, HeuristicError) else describe_exception(error)
             raise HeuristicError(
                 f"the heuristic {_name(self.heuristic)} failed for {count} observations{shape}: {reason}"
             ) from error
         self._heuristic_seconds += perf_counter() - began
-        for copy, array in zip(copies, arrays, strict=True):
-            if copy.tobytes() != array.tobytes():
+        for key, copy in copies.items():
+            if copy.tobytes() != np.asarray(arrays[key]).tobytes():
                 raise HeuristicError(
                     f"the heuristic {_name(self.heuristic)} writes into the observations that it is given, which "
                     "others have to see as they are: work on a copy"
