@@ -20,6 +20,7 @@ __all__ = [
     "Registry",
     "UntrustedCodeError",
     "check_trust",
+    "describe_exception",
     "find_function",
     "find_module",
     "foreign_code",
@@ -210,8 +211,15 @@ def find_module(name: str) -> ModuleType:
         take_folders()
     try:
         return import_module(module_name)
-    except (ModuleNotFoundError, SyntaxError) as error:
-        raise ValueError(f"{name!r} can't be imported: {error}{_hidden(module_name)}") from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too, which would end a command as if it were done
+        raise ValueError(f"{name!r} can't be imported: {describe_exception(error)}{_hidden(module_name)}") from error
+
+
+def describe_exception(error: BaseException) -> str:
+    """Return the type of an exception and its message, if any."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def find_function(name: str) -> Callable[..., Any]:
