@@ -6,6 +6,8 @@ import difflib
 import os
 import pkgutil
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +18,7 @@ __all__ = [
     "HeuristicFunction",
     "HeuristicName",
     "Registry",
+    "describe_fault",
     "find_function",
     "install_extra",
     "is_yaml",
@@ -118,6 +121,20 @@ def install_extra(name: str) -> str:
     return f"pip install --constraint constraints.txt --editable '.[{name}]' in the clone"
 
 
+def describe_fault(error: BaseException) -> str:
+    """Say what importing a user's module raised, and in which line of which file of the user's own."""
+    what = f"{type(error).__name__}: {error}".removesuffix(": ")
+    if isinstance(error, SyntaxError):
+        place = (error.filename, error.lineno)
+        what = f"{type(error).__name__}: {error.msg}"
+    else:
+        paths = sysconfig.get_paths()
+        others = ("<", str(Path(__file__).parent), *(paths[name] for name in ("stdlib", "purelib", "platlib")))
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+        place = (frames[-1].filename, frames[-1].lineno) if frames else (None, None)
+    return what if place[0] is None else f"{place[0]}, line {place[1]}: {what}"
+
+
 def is_yaml(name: str) -> bool:
     """Whether a name is that of a YAML file."""
     return name.endswith((".yaml", ".yml"))
@@ -138,8 +155,8 @@ def find_function(name: str) -> Callable[..., Any]:
         raise ValueError(f"{name!r} is not of the form module:function")
     try:
         module = import_module(module_name)
-    except (ModuleNotFoundError, SyntaxError) as error:
-        raise ValueError(f"{name!r} can't be imported: {error}") from None
+    except Exception as error:
+        raise ValueError(f"{name!r} can't be imported: {describe_fault(error)}") from error
     names = [key for key, value in vars(module).items() if callable(value)]
     if function_name not in names:
         raise ValueError(f"{module_name} has no function {function_name!r}{nearest(function_name, names)}")

@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
 from hurl.envs.sparse_reacher import HORIZON, SPARSE_REACHER_ID, SparseReacherVecEnv
-from hurl.names import nearest
+from hurl.names import describe_fault, nearest
 
 Backend = Literal["auto", "envpool", "gymnasium"]
 
@@ -72,7 +72,10 @@ def make_env(
 
     module, _, env_id = env_id.rpartition(":")
     if module:
-        importlib.import_module(module)
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise ValueError(f"'{module}:{env_id}' can't be imported: {describe_fault(error)}") from error
     in_gymnasium = set(gym.registry) if backend != "envpool" else set()
     in_envpool = _envpool_ids(required=backend == "envpool") if backend != "gymnasium" else set()
     if env_id in in_gymnasium and options.get("render_mode") is not None:
