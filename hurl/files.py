@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
+import io
 import os
 import platform
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
 
-__all__ = ["aside", "lock_file", "package_versions", "write_whole"]
+__all__ = ["aside", "lock_file", "package_versions", "write_table", "write_whole"]
 
 PACKAGES = (
     "hurl",
@@ -45,6 +48,20 @@ def write_whole(path: Path, content: bytes) -> None:
     except OSError as error:
         part.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def write_table(path: Path, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table as a CSV file; a text that a spreadsheet would run as a formula begins with an apostrophe."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(headings)
+    writer.writerows([_as_cell(value) for value in row] for row in rows)
+    write_whole(path, text.getvalue().encode())
+
+
+def _as_cell(value: object) -> object:
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if is_formula else value
 
 
 def lock_file(file: IO[str]) -> bool:

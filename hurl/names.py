@@ -26,6 +26,7 @@ __all__ = [
     "nearest",
     "nearest_or_all",
     "parse_heuristic",
+    "printable",
 ]
 
 Kind = TypeVar("Kind")
@@ -133,6 +134,11 @@ def describe_fault(error: BaseException) -> str:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
         place = (frames[-1].filename, frames[-1].lineno) if frames else (None, None)
     return what if place[0] is None else f"{place[0]}, line {place[1]}: {what}"
+
+
+def printable(text: str) -> str:
+    """Return a text in one line, in which all is written out that a terminal would take for a command."""
+    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)
 
 
 def is_yaml(name: str) -> bool:

@@ -34,4 +34,4 @@ def campaign(
     plan = plan_campaign(preset, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations)
     run_campaign(plan, jobs=at_a_time, ray=ray)
     folder = out / preset
-    say(f"Done: {len(plan.runs)} runs in [bold]{folder}[/bold]; compare them with `hurl report {folder}`")
+    say(f"Done: {len(plan.runs)} runs in {folder}; compare them with `hurl report {folder}`", bold=folder)
