@@ -64,10 +64,13 @@ def _as_cell(value: object) -> object:
     return f"'{value}" if is_formula else value
 
 
-def lock_file(file: IO[str]) -> bool:
-    """Take an open file for this process, until it is closed; return whether no other process has it."""
+def lock_file(file: IO[str], *, wait: bool = False) -> bool:
+    """Take an open file for this process, until it is closed; return whether no other process has it.
+
+    :param wait: until the other process is done with it, or gone
+    """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     return True
