@@ -10,13 +10,11 @@ environment steps trained on in a second, and ratios within the turns.
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-import ray
 import torch
 from ray.rllib.algorithms.ppo import PPOConfig
 from rich.console import Console
@@ -24,6 +22,7 @@ from rich.progress import track
 from rich.table import Table
 
 import hurl
+from hurl.experiments.ray_start import ray_here
 from hurl.impala import ImpalaCNN
 from hurl.rllib import guided, on_envpool, on_procgen
 
@@ -91,22 +90,26 @@ def main() -> None:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--repeats", type=int, default=9)
     arguments = parser.parse_args()
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    make_config, make_heuristic = KINDS[arguments.kind]
+    with ray_here(cores=2):
+        measure(arguments.kind, arguments.repeats)
+
+
+def measure(kind: str, repeats: int) -> None:
+    """Let the two take turns, and print the table."""
+    make_config, make_heuristic = KINDS[kind]
     guidance = hurl.Guidance(make_heuristic(), hurl.ConstantSchedule(1.0), gamma=GAMMA, steps_per_iteration=4_000)
     algorithms = {
         "PPO": make_config().debugging(seed=0, log_level="ERROR").build_algo(),
         "guided PPO": guided(make_config().debugging(seed=0, log_level="ERROR"), guidance).build_algo(),
     }
     speeds: dict[str, list[float]] = {name: [] for name in algorithms}
-    for turn in track(range(arguments.repeats + 1), "turns"):
+    for turn in track(range(repeats + 1), "turns"):
         for name in list(algorithms)[:: 1 if turn % 2 else -1]:
             speed = steps_in_a_second(algorithms[name])
             if turn:  # the first warms up
                 speeds[name].append(speed)
     ratios = [ours / theirs for ours, theirs in zip(speeds["guided PPO"], speeds["PPO"], strict=True)]
-    table = Table(title=f"{arguments.kind}, {arguments.repeats} turns")
+    table = Table(title=f"{kind}, {repeats} turns")
     for heading in ("", "steps/s", "speed against PPO"):
         table.add_column(heading, justify="right" if heading else "left")
     table.add_row("PPO", f"{statistics.median(speeds['PPO']):,.0f}", "1.000×")

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-import ray
 import torch
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.utils.metrics import (
@@ -32,6 +31,7 @@ from rich.table import Table
 from rllib import GAMMA, CNNHeuristic
 
 import hurl
+from hurl.experiments.ray_start import ray_here
 from hurl.rllib import guided, on_procgen
 
 ENVIRONMENTS = 32
@@ -102,14 +102,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of the learner")
     arguments = parser.parse_args()
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
     torch.set_num_threads(arguments.threads)
-    ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     table = Table(title=f"{STEPS:,} steps an iteration, learner on {arguments.threads} cores")
     for heading in ("env runners", "steps/s", "sampled/s", "sampling", "h", "advantages", "gradients", "rest"):
         table.add_column(heading, justify="right")
-    with Progress() as progress:
+    with ray_here(os.cpu_count() or 1), Progress() as progress:
         turns = progress.add_task("iterations", total=len(arguments.runners) * (arguments.repeats + 1))
         for runners in arguments.runners:
             algorithm = build(runners, TimedHeuristic())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import fcntl
+import io
 import os
 import platform
 import re
 import shutil
 import stat
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
@@ -26,6 +29,7 @@ __all__ = [
     "read_regular",
     "remove",
     "remove_leftovers",
+    "write_table",
     "write_whole",
 ]
 
@@ -144,6 +148,20 @@ def write_whole(path: Path, content: bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+def write_table(path: Path, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a table as a CSV file; a text that a spreadsheet would run as a formula begins with an apostrophe."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(headings)
+    writer.writerows([_as_cell(value) for value in row] for row in rows)
+    write_whole(path, text.getvalue().encode())
+
+
+def _as_cell(value: object) -> object:
+    is_formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if is_formula else value
+
+
 def _leftovers(path: Path) -> list[Path]:
     """Return what a file was written as by processes that are dead, or had the number of this one."""
     name = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.part")
@@ -190,10 +208,13 @@ def open_lock(path: Path) -> IO[str]:
     return os.fdopen(_open_regular(path, os.O_RDWR | os.O_CREAT), "r+")
 
 
-def lock_file(file: IO[str]) -> bool:
-    """Take an open file for this process, until it is closed; return whether no other process has it."""
+def lock_file(file: IO[str], *, wait: bool = False) -> bool:
+    """Take an open file for this process, until it is closed; return whether no other process has it.
+
+    :param wait: until the other process is done with it, or gone
+    """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     return True

@@ -7,6 +7,8 @@ import os
 import pkgutil
 import re
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +23,7 @@ __all__ = [
     "UntrustedCodeError",
     "check_trust",
     "describe_exception",
+    "describe_fault",
     "find_function",
     "find_module",
     "foreign_code",
@@ -32,6 +35,7 @@ __all__ = [
     "nearest_or_all",
     "own_folders",
     "parse_heuristic",
+    "printable",
     "take_folders",
 ]
 
@@ -128,6 +132,25 @@ def install_extra(name: str) -> str:
     return f"pip install --constraint constraints.txt --editable '.[{name}]' in the clone"
 
 
+def describe_fault(error: BaseException) -> str:
+    """Say what importing a user's module raised, and in which line of which file of the user's own."""
+    what = describe_exception(error)
+    if isinstance(error, SyntaxError):
+        place = (error.filename, error.lineno)
+        what = f"{type(error).__name__}: {error.msg}"
+    else:
+        paths = sysconfig.get_paths()
+        others = ("<", str(Path(__file__).parent), *(paths[name] for name in ("stdlib", "purelib", "platlib")))
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
+        place = (frames[-1].filename, frames[-1].lineno) if frames else (None, None)
+    return what if place[0] is None else f"{place[0]}, line {place[1]}: {what}"
+
+
+def printable(text: str) -> str:
+    """Return a text in one line, in which all is written out that a terminal would take for a command."""
+    return "".join(mark if mark.isprintable() else ascii(mark)[1:-1] for mark in text)
+
+
 def is_yaml(name: str) -> bool:
     """Whether a name is that of a YAML file."""
     return name.endswith((".yaml", ".yml"))
@@ -214,7 +237,7 @@ def find_module(name: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too, which would end a command as if it were done
-        raise ValueError(f"{name!r} can't be imported: {describe_exception(error)}{_hidden(module_name)}") from error
+        raise ValueError(f"{name!r} can't be imported: {describe_fault(error)}{_hidden(module_name)}") from error
 
 
 def describe_exception(error: BaseException) -> str:

@@ -10,10 +10,13 @@ from functools import wraps
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.status import Status
 from rich.table import Column, Table
+from rich.text import Text
 
 from hurl import __version__
+from hurl.names import printable
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
@@ -44,8 +47,23 @@ class App(typer.Typer):
         return add
 
 
+class PlainConsole(Console):
+    """A console that prints names and paths to the letter: nothing in them is markup, or moves the cursor."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a text to print, which all strings become, those of tables too."""
+        return super().render_str("\n".join(map(printable, text.split("\n"))), **options)
+
+    def status(self, status: RenderableType, **options: Any) -> Status:
+        """Show what is done while it lasts."""
+        return super().status(self.render_str(status) if isinstance(status, str) else status, **options)
+
+
 app = App(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-console = Console()
+console = PlainConsole()
 if not console.is_terminal:
     console.width = WIDTH_OF_FILES
 
@@ -77,9 +95,14 @@ def options(
     """Heuristic-guided reinforcement learning."""
 
 
-def say(text: str, **options: Any) -> None:
-    """Print a line, which is not broken where it goes to a file."""
-    console.print(text, soft_wrap=True, **options)
+def say(text: str, *, bold: object = "", highlight: bool = True) -> None:
+    """Print a line, which is not broken where it goes to a file.
+
+    :param bold: what of it stands out
+    """
+    line = console.render_str(text, highlight=highlight)
+    line.highlight_words([printable(str(bold))], "bold")
+    console.print(line, soft_wrap=True)
 
 
 def make_table(
@@ -108,7 +131,7 @@ def interruptible() -> Iterator[None]:
 
 def report_error(error: BaseException) -> int:
     """Print an error in one sentence; return the exit code: 2 for bad input, 1 for a failure at run time."""
-    message = " ".join(str(error).split())
+    message = printable(" ".join(str(error).split()))
     is_input = isinstance(error, ValueError | ImportError)
     if isinstance(error, OSError) and not is_input:
         message += "; nothing written before is lost: mend this and repeat the command to carry on"

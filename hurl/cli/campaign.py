@@ -43,4 +43,4 @@ def campaign(
     look_beside(source)
     run_campaign(plan, jobs=at_a_time, ray=ray)
     folder = out / run_name(source)
-    say(f"Done: {len(plan.runs)} runs in [bold]{folder}[/bold]; compare them with `hurl report {folder}`")
+    say(f"Done: {len(plan.runs)} runs in {folder}; compare them with `hurl report {folder}`", bold=folder)

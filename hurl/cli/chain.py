@@ -29,4 +29,4 @@ def chain(
     console.print("The policies, in states 2 to 9 (left < and right >):")
     for name, policy in figure.policies.items():
         console.print(f"{name:>16}  {arrows(policy)}")
-    say(f"Picture: [bold]{out / 'chain.png'}[/bold], numbers: {out / 'chain.json'}")
+    say(f"Picture: {out / 'chain.png'}, numbers: {out / 'chain.json'}", bold=out / "chain.png")

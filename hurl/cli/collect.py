@@ -153,4 +153,4 @@ def _print_summary(dataset: MinariDataset, bars: _CollectionBars) -> None:
     done = "Nothing was left to collect"
     if bars.transitions:
         done = f"{bars.transitions:,} collected, {bars.transitions / bars.seconds:,.0f} steps/s"
-    say(f"{done}; in [bold]{dataset.storage.data_path.parent}[/bold]")
+    say(f"{done}; in {dataset.storage.data_path.parent}", bold=dataset.storage.data_path.parent)

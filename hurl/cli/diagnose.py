@@ -63,7 +63,7 @@ def diagnose(
     console.print(make_table(headings, result.rows(), left=words, title=result.title, title_justify="left"))
     for sentence in result.verdict:
         console.print(f"• {sentence}", highlight=False)
-    say(f"Picture: [bold]{out / 'diagnosis.png'}[/bold], numbers: {out / 'diagnosis.json'}")
+    say(f"Picture: {out / 'diagnosis.png'}, numbers: {out / 'diagnosis.json'}", bold=out / "diagnosis.png")
 
 
 def _discount(name: str, function: Heuristic) -> float:

@@ -103,7 +103,7 @@ def fit(
         named = {name.replace("r2_", "R² ").replace("_", " "): value for name, value in heuristic.metrics.items()}
         rows = ((name, f"{value:,.4g}") for name, value in named.items())
         console.print(make_table(("how it fits", ""), rows, left=("how it fits",)))
-    say(f"{heuristic} → [bold]{out}[/bold]{replaced}")
+    say(f"{heuristic} → {out}{replaced}", bold=out)
     if dataset is not None:
         say(f"Judge it:  hurl diagnose {out} --dataset {dataset}")
 

@@ -18,7 +18,7 @@ def list_presets(context: typer.Context) -> None:
     """List the presets, or show one of them whole."""
     if context.invoked_subcommand is None:
         for name in preset_names():
-            say(f"[bold]{name:<22}[/bold] {preset_description(name)}", highlight=False)
+            say(f"{name:<22} {preset_description(name)}", bold=name, highlight=False)
 
 
 @presets.command(epilog="Example:  hurl presets show hopper/hurl-mc > my_run.yaml")

@@ -29,10 +29,10 @@ class Bars(Progress):
 
     def __init__(self, *, transient: bool = False) -> None:
         super().__init__(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             MofNCompleteColumn(),
             BarColumn(),
-            TextColumn("{task.fields[status]}"),
+            TextColumn("{task.fields[status]}", markup=False),
             TimeRemainingColumn(),
             console=console,
             transient=transient,

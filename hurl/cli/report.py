@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from hurl.cli.app import app, console, say
+from hurl.names import printable
 
 if TYPE_CHECKING:
     from hurl.reports import Collection
@@ -59,19 +60,19 @@ def _print_report(report: Report, out: Path) -> None:
     from hurl.reports.tables import gauntlet_summary, gauntlet_table, scores_table, summary_table
 
     for warning in report.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(f"warning: {printable(warning)}", file=sys.stderr)
     for section in report.sections:
         _print(section.environment.name, summary_table(section), leave_out={_less_telling(section)})
     if report.gauntlet:
         _print("The gauntlet", gauntlet_table(report.gauntlet), leave_out={"", "seeds", "iterations"})
-        say(f"The gauntlet: {gauntlet_summary(report.gauntlet)}", markup=False)
+        say(f"The gauntlet: {gauntlet_summary(report.gauntlet)}")
     if report.scores:
         _print("Scores over environments", scores_table(report.scores), leave_out={"median", "mean"})
         for remark in report.remarks:
-            say(f"  {remark}", markup=False)
+            say(f"  {remark}")
     else:
-        say(f"No scores over environments: {'; '.join(report.remarks)}", markup=False)
-    say(f"Report: [bold]{out / 'report.html'}[/bold], pictures and tables beside it")
+        say(f"No scores over environments: {'; '.join(report.remarks)}")
+    say(f"Report: {out / 'report.html'}, pictures and tables beside it", bold=out / "report.html")
 
 
 def _thresholds(texts: list[str], environments: list[str]) -> dict[str, float]:

@@ -42,7 +42,7 @@ def train(
     prepare_process(config.threads)
     from hurl.experiments.run import train as run
 
-    say(f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → [bold]{folder}[/bold]")
+    say(f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → {folder}", bold=folder)
     if RunFolder(folder).is_finished(config):
         console.print("It was trained to its end before; this is what it did:")
     with RunProgress(config) as progress, interruptible():

@@ -141,7 +141,7 @@ def _print_plan(study: Study, trials: int, jobs: int | None) -> None:
             f", at most {_hours(most)}; from iteration {scale.pruning_starts} on, a trial whose AUC is below the "
             "median of the finished ones is stopped"
         )
-    say(f"{text} → [bold]{study.folder}[/bold]")
+    say(f"{text} → {study.folder}", bold=study.folder)
 
 
 def _hours(hours: float) -> str:
@@ -164,7 +164,7 @@ def _print_results(study: Study, trials: int) -> None:
         numbers = f"{configuration.score:.1f}", str(len(configuration.scores)), str(configuration.pruned)
         table.add_row(*numbers, *map(as_text, configuration.values.values()))
     console.print(table)
-    say(f"Best: [bold]{study.folder / 'best.yaml'}[/bold]; trials.csv and scores.png are beside it")
+    say(f"Best: {study.folder / 'best.yaml'}; trials.csv and scores.png are beside it", bold=study.folder / "best.yaml")
 
 
 def _short(key: str) -> str:

@@ -1,9 +1,10 @@
 """Behaviour data: collecting it, reading it from Minari datasets, and its discounted returns."""
 
 from hurl.data.collect import PolicySummary, Progress, collect, summarize
-from hurl.data.episodes import DatasetError, Episodes, load_episodes
+from hurl.data.episodes import Episodes, load_episodes
 from hurl.data.returns import TimeLimit, discounted_returns
 from hurl.data.rollout import CollectionError, Policy
+from hurl.data.storage import DatasetError
 
 __all__ = [
     "CollectionError",

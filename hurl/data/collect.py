@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -16,8 +15,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
-from hurl.data.episodes import check_dataset_id, datasets_folder, find_dataset
 from hurl.data.rollout import CollectionError, Policy, Rollout, roll_out
+from hurl.data.storage import check_dataset_id, datasets_folder, find_dataset, reading
 from hurl.files import MisplacedError, aside, lock_file, make_folder, open_lock, read_regular, remove, write_whole
 
 if TYPE_CHECKING:
@@ -113,15 +112,17 @@ def collect(
 def summarize(dataset: MinariDataset) -> list[PolicySummary]:
     """Return what a collected dataset holds of each policy, in the order of the policies."""
     groups: dict[str, list[dict[str, Any]]] = {}
-    for metadata in dataset.storage.get_episode_metadata(dataset.episode_indices):
-        groups.setdefault(str(metadata["policy"]), []).append(metadata)
-    summaries = []
-    for name, episodes in groups.items():
-        returns = [episode["return"] for episode in episodes if not episode["cut"]]
-        steps = sum(int(episode["total_steps"]) for episode in episodes)
-        mean = float(np.mean(returns or [episode["return"] for episode in episodes]))
-        summaries.append(PolicySummary(name, len(episodes), steps, mean))
-    return summaries
+    with reading(dataset.storage.data_path):
+        for metadata in dataset.storage.get_episode_metadata(dataset.episode_indices):
+            groups.setdefault(str(metadata["policy"]), []).append(metadata)
+        return [_summarize(name, episodes) for name, episodes in groups.items()]
+
+
+def _summarize(name: str, episodes: Sequence[Mapping[str, Any]]) -> PolicySummary:
+    returns = [episode["return"] for episode in episodes if not episode["cut"]]
+    steps = sum(int(episode["total_steps"]) for episode in episodes)
+    mean = float(np.mean(returns or [episode["return"] for episode in episodes]))
+    return PolicySummary(name, len(episodes), steps, mean)
 
 
 # What is asked for ---------------------------------------------------------------------------------------------------
@@ -177,7 +178,8 @@ def _check_plan(plan: _Plan, dataset: MinariDataset, folder: Path) -> None:
     stored = dataset.storage.metadata.get("hurl")
     if stored is None:
         raise CollectionError(f"there is a dataset {dataset.id} of another origin: {remedy}")
-    before = json.loads(stored)
+    with reading(dataset.storage.data_path):
+        before = dict(json.loads(stored))
     for key, value in json.loads(json.dumps(plan.describe())).items():
         if before.get(key) != value:
             found = "other policies, not these" if key == "policies" else f"{key} {before.get(key)!r}, not {value!r}"
@@ -222,7 +224,7 @@ def _read_part(file: Path, settings: str) -> Rollout | None:
             return Rollout(**{name: stored[name] for name in Rollout.__dataclass_fields__})
     except MisplacedError:
         raise
-    except (KeyError, ValueError, EOFError, zipfile.BadZipFile):
+    except Exception:  # whatever a damaged archive raises: the part is collected anew
         return None
 
 

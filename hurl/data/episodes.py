@@ -14,14 +14,10 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from hurl.files import check_file
+from hurl.data.storage import DatasetError, find_dataset, read_episodes, reading
 
 if TYPE_CHECKING:
     from minari import MinariDataset
-
-
-class DatasetError(ValueError):
-    """A dataset that nothing can be learnt from, with what to do about it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +57,8 @@ class Episodes:
                 f"be as many actions and steps and {transitions + len(self.lengths)} states: got {counts[1]}, "
                 f"{counts[2]} and {counts[0]}"
             )
+        self._check_space("observations", self.states, self.observation_space)
+        self._check_space("actions", self.actions, self.action_space)
         if not len(self.lengths):
             raise DatasetError(f"dataset {self.name} has no complete episode: collect episodes until they end")
         for name, array in (("rewards", self.rewards), ("observations", self.states), ("actions", self.actions)):
@@ -69,6 +67,16 @@ class Episodes:
                 raise DatasetError(
                     f"dataset {self.name} has {count} {name} that are NaN or infinite: leave their episodes out"
                 )
+
+    def _check_space(self, name: str, array: NDArray[Any], space: gym.Space[Any]) -> None:
+        """Refuse an array that is not of a space: of another shape or type, or beyond the last of a Discrete one."""
+        if array.shape[1:] != space.shape or not np.can_cast(array.dtype, space.dtype or array.dtype, "same_kind"):
+            raise DatasetError(
+                f"dataset {self.name} has {name} of {array.dtype}, shape {array.shape[1:]}, that are not of its space "
+                f"{space}: collect it anew"
+            )
+        if isinstance(space, Discrete) and not ((array >= space.start) & (array < space.start + space.n)).all():
+            raise DatasetError(f"dataset {self.name} has {name} that are not of its space {space}: collect it anew")
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -169,7 +177,9 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
     if isinstance(dataset, str):
         dataset = find_dataset(dataset, root)
     episodes = [
-        episode for episode in dataset if len(episode) and (episode.terminations[-1] or episode.truncations[-1])
+        episode
+        for episode in read_episodes(dataset)
+        if len(episode) and (episode.terminations[-1] or episode.truncations[-1])
     ]
     if not episodes:
         raise DatasetError(
@@ -180,56 +190,14 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
             f"dataset {dataset.id} has observations of {dataset.observation_space} and actions of "
             f"{dataset.action_space}: only plain arrays can be used; collect with Gymnasium's FlattenObservation"
         )
-    return Episodes(
-        np.concatenate([episode.observations for episode in episodes]),
-        np.concatenate([episode.actions for episode in episodes]),
-        np.concatenate([episode.rewards for episode in episodes], dtype=np.float64),
-        np.array([len(episode) for episode in episodes], np.int64),
-        np.array([episode.terminations[-1] for episode in episodes], bool),
-        dataset.observation_space,
-        dataset.action_space,
-        dataset.id,
-    )
-
-
-def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
-    """Open a Minari dataset that is on this machine."""
-    from minari import MinariDataset
-
-    check_dataset_id(dataset_id)
-    folder = datasets_folder(root)
-    data = folder / dataset_id / "data"
-    if not data.is_dir():
-        known = sorted(str(path.parent.parent.relative_to(folder)) for path in folder.rglob("data/metadata.json"))
-        known = [name for name in known if "/." not in f"/{name}"]  # parts of collections that were stopped
-        hint = f"there are {', '.join(known)}" if known else "it holds no dataset"
-        raise DatasetError(
-            f"there is no dataset {dataset_id!r} in {folder} ({hint}): make it with `hurl collect`, download it with "
-            "`minari download`, or name the folder that it is in (--root, or the key root)"
+    with reading(dataset.storage.data_path):
+        return Episodes(
+            np.concatenate([episode.observations for episode in episodes]),
+            np.concatenate([episode.actions for episode in episodes]),
+            np.concatenate([episode.rewards for episode in episodes], dtype=np.float64),
+            np.array([len(episode) for episode in episodes], np.int64),
+            np.array([episode.terminations[-1] for episode in episodes], bool),
+            dataset.observation_space,
+            dataset.action_space,
+            dataset.id,
         )
-    for name in ("metadata.json", "main_data.hdf5"):
-        check_file(data / name, follow_links=True)  # which would be waited for where it is a pipe
-    try:
-        return MinariDataset(data)
-    except (OSError, KeyError, ValueError, AssertionError) as error:
-        raise DatasetError(f"{data} can't be read as a Minari dataset ({error}): collect it anew") from error
-
-
-def datasets_folder(root: Path | None) -> Path:
-    """Return the folder of Minari datasets, the user's own where none is named."""
-    from minari.storage import get_dataset_path
-
-    return Path(get_dataset_path()) if root is None else root
-
-
-def check_dataset_id(dataset_id: str) -> None:
-    """Refuse an id that Minari would not take."""
-    from minari.dataset.minari_dataset import parse_dataset_id
-
-    try:
-        parse_dataset_id(dataset_id)
-    except (ValueError, TypeError):  # a TypeError where the version is missing
-        raise DatasetError(
-            f"the dataset id {dataset_id!r} is not of the form namespace/name-v0, with letters, digits, - and _, "
-            "two or more in the namespace"
-        ) from None

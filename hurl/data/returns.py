@@ -7,7 +7,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from hurl.data.episodes import DatasetError, Episodes
+from hurl.data.episodes import Episodes
+from hurl.data.storage import DatasetError
 from hurl.discounting import reverse_discounted_sum
 
 TimeLimit = Literal["cut", "bootstrap", "drop"]

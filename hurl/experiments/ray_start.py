@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -34,16 +35,65 @@ def import_ray() -> ModuleType:
 def ray_here(cores: int) -> Iterator[ModuleType]:
     """Start Ray on this machine, and end it; yield the module `ray`.
 
+    It listens on loopback alone, and answers only to those who have a token that is made for this start.
+
     :param cores: how many cores its tasks may take
     """
     ray = import_ray()
     # Else its workers wait for all else on the machine.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    _start(ray, cores)
+    with _reachable_from_here_alone():
+        _start(ray, cores)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _reachable_from_here_alone() -> Iterator[None]:
+    """Let Ray be started so that nobody else reaches it: whoever does can run anything as this user."""
+    from ray._private import ray_constants
+
+    values = {
+        # Ray keeps to loopback where it believes that there can be no cluster, as on Windows.
+        ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0",
+        # Other users of the machine reach loopback too.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
+    can_be_cluster = ray_constants.ENABLE_RAY_CLUSTER
     try:
-        yield ray
+        with _environment(values):
+            ray_constants.ENABLE_RAY_CLUSTER = False
+            _read_environment_again()
+            yield
     finally:
-        ray.shutdown()
+        ray_constants.ENABLE_RAY_CLUSTER = can_be_cluster
+        _read_environment_again()
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, for this process and those that it starts, and put them back."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _read_environment_again() -> None:
+    """Let Ray, which reads the environment when it is imported, know of mode and token."""
+    from ray._raylet import AuthenticationTokenLoader, Config
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 def job_config() -> Any:

@@ -31,8 +31,8 @@ from hurl.experiments.trainers.sb3 import find_algorithm, resolve_policy_kwargs
 from hurl.files import read_regular
 from hurl.sb3.internals import write_weights
 
-# What building a model and filling it raise where the file is of another.
-MISFITS = AssertionError, AttributeError, EOFError, LookupError, RuntimeError, TypeError, ValueError, pickle.PickleError
+# What is unpacked from a file, or built from what it says, is at most so many times its size: more is a zip bomb.
+LARGEST = 100
 # What of the keyword arguments of a policy the weights don't depend on.
 FOR_TRAINING = ("optimizer_class", "optimizer_kwargs", "use_sde")
 
@@ -59,20 +59,16 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
         else:
             stored = _Reader(io.BytesIO(base64.b64decode(data["policy"][":serialized:"]))).load()
             write_weights(model, lambda attribute, field: _arrays(stored.state[attribute].state[field]))
-    except (ConfigurationError, ZipError):
-        raise
-    except MISFITS as error:
-        reason = textwrap.shorten(str(error), 200, placeholder=" …")
-        raise ZipError(
-            f"the policy in {path} does not fit {algorithm} in this environment ({reason}): "
-            "name the algorithm and the environment that the policy was trained with"
-        ) from None
-    try:
         model.num_timesteps, vars(model)["gamma"] = int(data["num_timesteps"]), float(data["gamma"])
         if hasattr(model, "exploration_rate"):
             model.exploration_rate = float(data["exploration_rate"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ZipError(f"{path} is damaged, it lacks a number ({error}): save the model anew") from None
+    except (ConfigurationError, ZipError):
+        raise
+    except Exception as error:  # nor is what building and filling a model raise where the file is of another
+        raise ZipError(
+            f"the policy in {path} does not fit {algorithm} in this environment ({_reason(error)}): "
+            "name the algorithm and the environment that the policy was trained with"
+        ) from None
     return model
 
 
@@ -85,25 +81,39 @@ def _read(path: Path) -> tuple[dict[str, Any], bytes | None]:
     """Return the JSON of a zip file, and torch's weights where it has some."""
     try:
         with zipfile.ZipFile(io.BytesIO(read_regular(path, follow_links=True))) as file:
-            data = dict(json.loads(file.read("data")))
-            weights = file.read("policy.pth") if "policy.pth" in file.namelist() else None
-    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            data = dict(json.loads(_unpack(file, "data")))
+            weights = _unpack(file, "policy.pth") if "policy.pth" in file.namelist() else None
+    except Exception as error:  # what zipfile raises of a file that is damaged, encrypted or foreign is no one family
         raise ZipError(
-            f"{path} is not a model of Stable-Baselines3 or SBX ({error}): save it with model.save"
+            f"{path} is not a model of Stable-Baselines3 or SBX ({_reason(error)}): save it with model.save"
         ) from None
     return data, weights
+
+
+def _unpack(file: zipfile.ZipFile, name: str) -> bytes:
+    """Return a member of a zip file, unless it is too large to be a model's."""
+    size, packed = file.getinfo(name).file_size, sum(member.compress_size for member in file.infolist())
+    if size > LARGEST * packed:
+        raise ValueError(f"{name} would be {size:,} bytes large, of {packed:,} that are there")
+    return file.read(name)
+
+
+def _reason(error: Exception) -> str:
+    return textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
 
 
 def _build(path: Path, algorithm: str, env: VecEnv, data: dict[str, Any]) -> BaseAlgorithm:
     """Build a model of the file's architecture, with the least of buffers."""
     kind = find_algorithm(algorithm)
+    kwargs = _policy_kwargs(path, data["policy_kwargs"])
+    _check_size(path, kwargs)
     buffer = {"buffer_size": env.num_envs} if issubclass(kind, OffPolicyAlgorithm) else {"n_steps": 64}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of batch sizes, which don't matter where nothing is trained
         model: BaseAlgorithm = kind(
             "CnnPolicy" if is_image_space(env.observation_space) else "MlpPolicy",
             env,
-            policy_kwargs=resolve_policy_kwargs(_policy_kwargs(path, data["policy_kwargs"]), algorithm),
+            policy_kwargs=resolve_policy_kwargs(kwargs, algorithm),
             **buffer,
         )
     return model
@@ -124,6 +134,14 @@ def _policy_kwargs(path: Path, stored: dict[str, Any]) -> dict[str, Any]:
                 "file's code: train with `hurl train`, whose checkpoints can be collected from"
             )
     return kwargs
+
+
+def _check_size(path: Path, kwargs: dict[str, Any]) -> None:
+    """Refuse an architecture whose weights can't be in the file: it would take memory without bounds."""
+    widths = [int(number) for number in re.findall(r"\d+", json.dumps(kwargs))]
+    first, second = sorted([*widths, 1, 1])[-2:]
+    if 4 * first * second > LARGEST * path.stat().st_size:
+        raise ZipError(f"{path} is too small for a policy with layers of {first:,} and {second:,}: save it anew")
 
 
 def _activation_name(text: str) -> str | None:
@@ -155,7 +173,7 @@ class _Inert:
         """Take an entry of a mapping, and forget it."""
 
 
-class _Reader(pickle.Unpickler):
+class _Reader(pickle._Unpickler):  # the one in C takes memory for whatever place in its memo a file names
     """Reads a pickle without its classes and functions: nothing is imported, and nothing of it runs."""
 
     def find_class(self, module: str, name: str) -> Any:

@@ -22,10 +22,11 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import COLUMNS, DamagedError, Row, read_rows
 from hurl.files import MisplacedError
-from hurl.names import HeuristicFolder
+from hurl.names import HeuristicFolder, printable
 
 Floats = NDArray[np.float64]
 
+SLUG_CHARACTERS = 80  # of an environment in the names of files, which must not be too long
 SEED_ENDING = re.compile(r"[-_.]?seed[-_]?\d+$")
 # What may differ between the seeds of one algorithm: it does not say what is learned, only which run of it this is.
 NOT_THE_ALGORITHM = ("seed", "threads", "checkpoint_every")
@@ -112,7 +113,7 @@ class Environment:
     @property
     def slug(self) -> str:
         """Its name as part of a file's name."""
-        return re.sub(r"[^A-Za-z0-9.]+", "-", self.name).strip("-").lower()
+        return re.sub(r"[^A-Za-z0-9.]+", "-", self.name).strip("-").lower()[:SLUG_CHARACTERS]
 
     def variant(self, name: str) -> Variant:
         """Return the variant of a name."""
@@ -262,7 +263,7 @@ def _check_rows(folder: RunFolder, rows: Sequence[Row]) -> None:
 def _environment_name(config: RunConfig) -> str:
     """Return the id of the environment, with its options where there are some: they make it another task."""
     options = config.environment.options
-    return config.environment.id + (f" {json.dumps(options, sort_keys=True)}" if options else "")
+    return printable(config.environment.id + (f" {json.dumps(options, sort_keys=True)}" if options else ""))
 
 
 def _variants(runs: Sequence[Run], warnings: list[str]) -> list[Variant]:
@@ -303,7 +304,7 @@ def _names(runs: Sequence[Run]) -> list[str]:
     seen: Counter[str] = Counter()
     names = []
     for path in paths:
-        name = short[path]
+        name = printable(short[path])
         seen[name] += 1
         names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return names

@@ -24,12 +24,14 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#00
 # Lengths of dash and gap, in points: they tell curves apart from the ninth on, where the colours begin again.
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 2), (6, 2, 2, 2))
 LEGEND_CHARACTERS = 70  # under a panel of several
+NAME_CHARACTERS = 60  # of a variant or environment, of which a picture shows no more
 RATIOS = (0.08, 12.5)  # the axis of the gauntlet
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "hurl",
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "text.parse_math": False,  # names with $ are names
 }
 
 
@@ -49,6 +51,12 @@ def looks_of(report: Report) -> dict[str, Look]:
         taken = {places[other] for names in together if name in names for other in names if other in places}
         places[name] = next(place for place in count() if place not in taken)
     return {name: Look(COLORS[i % len(COLORS)], DASHES[i // len(COLORS) % len(DASHES)]) for name, i in places.items()}
+
+
+def label_of(name: str) -> str:
+    """Return a name as a picture shows it: a long one cut, one with an underscore first not hidden by it."""
+    shown = name if len(name) <= NAME_CHARACTERS else f"{name[: NAME_CHARACTERS - 1]}…"
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def ratios_of(section: Section) -> tuple[str, float, list[tuple[str, Estimate]]]:
@@ -155,7 +163,7 @@ def _draw_picture(section: Section, picture: str, looks: dict[str, Look]) -> Fig
     panels = figure.subplots(1, len(charts), squeeze=False)[0]
     for axes, chart in zip(panels, charts, strict=True):
         _draw_chart(axes, section, chart, looks)
-    figure.suptitle(section.environment.name)
+    figure.suptitle(label_of(section.environment.name))
     handles = panels[0].get_legend_handles_labels()
     figure.legend(*handles, loc="outside right center", frameon=False, title="variant (seeds)")
     return figure
@@ -169,7 +177,7 @@ def _draw_all_returns(report: Report, looks: dict[str, Look]) -> Figure:
     panels = figure.subplots(rows, columns, squeeze=False).flat
     for section, axes in zip(report.sections, panels, strict=False):
         _draw_chart(axes, section, CHARTS["return_mean"], looks)
-        axes.set(title=section.environment.name, ylabel="")
+        axes.set(title=label_of(section.environment.name), ylabel="")
         longest = max(len(label) for label in axes.get_legend_handles_labels()[1])
         fitting = max(1, LEGEND_CHARACTERS // (longest + 8))  # each with its line and some room
         axes.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=min(4, fitting))
@@ -182,7 +190,9 @@ def _draw_all_returns(report: Report, looks: dict[str, Look]) -> Figure:
 def _draw_chart(axes: Any, section: Section, chart: Chart, looks: dict[str, Look]) -> None:
     for variant, curve in zip(section.environment.variants, section.curves, strict=True):
         values = [curve.columns[line] for line in chart.lines]
-        _draw_curve(axes, curve.steps, values, looks[variant.name], f"{variant.name} ({int(curve.seeds.max())})")
+        _draw_curve(
+            axes, curve.steps, values, looks[variant.name], f"{label_of(variant.name)} ({int(curve.seeds.max())})"
+        )
     axes.set_title(chart.title, fontsize=9)
     axes.set(xlabel="environment steps", ylabel=chart.label)
     axes.xaxis.set_major_formatter(lambda value, _: _short(value))
@@ -214,11 +224,14 @@ def _short(value: float) -> str:
 
 def _draw_ratios(section: Section, looks: dict[str, Look]) -> Figure:
     title, neutral, rows = ratios_of(section)
+    title = label_of(title)
     figure = Figure(figsize=(6.4, 1.4 + 0.36 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
     _draw_intervals(axes, rows, looks)
     axes.axvline(neutral, color="0.4", linewidth=1, linestyle=":")
-    axes.set(title=f"{section.environment.name}: {title}", xlabel=f"{title}, {CONFIDENCE:.0%} bootstrap interval")
+    axes.set(
+        title=f"{label_of(section.environment.name)}: {title}", xlabel=f"{title}, {CONFIDENCE:.0%} bootstrap interval"
+    )
     return figure
 
 
@@ -239,7 +252,7 @@ def _draw_profiles(report: Report, looks: dict[str, Look]) -> Figure:
     axes = figure.add_subplot()
     for row in report.scores:
         values, lows, highs = (np.array(column, float) for column in zip(*map(astuple, row.profile), strict=True))
-        axes.step(PROFILE_SCORES, values, where="post", color=looks[row.variant].color, label=row.variant)
+        axes.step(PROFILE_SCORES, values, where="post", color=looks[row.variant].color, label=label_of(row.variant))
         axes.fill_between(PROFILE_SCORES, lows, highs, step="post", color=looks[row.variant].color, alpha=0.12)
     axes.set(xlabel="score τ", ylabel="share of runs above τ", ylim=(-0.02, 1.02), title="performance profiles")
     axes.legend(fontsize=8)
@@ -252,6 +265,6 @@ def _draw_intervals(axes: Any, rows: Sequence[tuple[str, Estimate]], looks: dict
         if estimate.low is not None and estimate.high is not None:
             axes.hlines(place, estimate.low, estimate.high, color=color, linewidth=7, alpha=0.35)
         axes.plot(estimate.value, place, "o", color=color)
-    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.set_yticks(range(len(rows)), [label_of(name) for name, _ in rows])
     axes.set_ylim(max(len(rows), 1) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.25)

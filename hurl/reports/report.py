@@ -92,7 +92,7 @@ def write_report(report: Report, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     write_tables(report, out)
     write_pictures(report, out)
-    write_whole(out / "report.html", page_of(report).encode())
+    write_whole(out / "report.html", page_of(report).encode(errors="backslashreplace"))  # paths may hold any bytes
 
 
 def compute_report(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from hurl.files import write_whole
+from hurl.files import write_table, write_whole
 from hurl.reports.gauntlet import FINAL_ITERATIONS, GUIDED, CellScores, worst_of
 from hurl.reports.report import Report, Section
 from hurl.reports.statistics import LAST_ITERATIONS, SCORE_TITLES, AggregateScores, Estimate, Summary
@@ -135,11 +133,11 @@ def show(estimate: Estimate | None, form: str) -> str:
 def write_tables(report: Report, out: Path) -> None:
     """Write the CSV files of a report: curves and table of each environment, and the scores."""
     for section in report.sections:
-        _write(out / f"{section.slug}-curves.csv", *_curves(section))
-        _write(out / f"{section.slug}-table.csv", *_summaries(section))
-    _write(out / "scores.csv", *_scores(report.scores))
+        write_table(out / f"{section.slug}-curves.csv", *_curves(section))
+        write_table(out / f"{section.slug}-table.csv", *_summaries(section))
+    write_table(out / "scores.csv", *_scores(report.scores))
     if report.gauntlet:
-        _write(out / "gauntlet.csv", *_gauntlet(report.gauntlet))
+        write_table(out / "gauntlet.csv", *_gauntlet(report.gauntlet))
         text = f"{gauntlet_summary(report.gauntlet)}\n\n{as_markdown(gauntlet_table(report.gauntlet))}"
         write_whole(out / "gauntlet.md", text.encode())
 
@@ -214,11 +212,3 @@ def _triple(name: str) -> list[str]:
 
 def _values(estimate: Estimate | None) -> list[float | None]:
     return [None] * 3 if estimate is None else [estimate.value, estimate.low, estimate.high]
-
-
-def _write(file: Path, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(headings)
-    writer.writerows(rows)
-    write_whole(file, text.getvalue().encode())

@@ -261,6 +261,88 @@ def test_zip_files_that_cannot_be_used_are_named(tmp_path, env):
         load_zip(file, "sb3.SAC", env)
 
 
+def rewrite(file, compression=zipfile.ZIP_STORED, **contents):
+    """Write a zip file anew with other members; None leaves one out."""
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()} | contents
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, content in members.items():
+            if content is not None:
+                archive.writestr(name, content)
+
+
+def in_directory(file, offset, value):
+    """Change a byte of what a zip file says of its first member, which is `data`."""
+    with zipfile.ZipFile(file) as archive:
+        start = archive.start_dir
+    content = bytearray(file.read_bytes())
+    content[start + offset] = value
+    file.write_bytes(content)
+
+
+def encrypt(file):
+    """Say in both places that `data` is encrypted."""
+    in_directory(file, 8, 1)
+    content = bytearray(file.read_bytes())
+    content[6] = 1
+    file.write_bytes(content)
+
+
+def flip(file, mark):
+    """Change a byte after the first place where something stands."""
+    content = bytearray(file.read_bytes())
+    content[content.index(mark) + len(mark)] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (encrypt, "is encrypted, password required"),
+        (lambda file: flip(file, b'"policy_class": {'), "Bad CRC-32"),
+        (lambda file: in_directory(file, 10, 77), "compression method is not supported"),
+        (lambda file: file.write_bytes(file.read_bytes()[:4_000]), "File is not a zip file"),
+        (lambda file: rewrite(file, data=None), "no item named 'data'"),
+        (lambda file: rewrite(file, data=b"[" * 100_000), "recursion"),
+        (lambda file: rewrite(file, data=b"\xff"), "decode"),
+        (lambda file: rewrite(file, data=b"3"), "not iterable"),
+        (
+            lambda file: rewrite(file, zipfile.ZIP_DEFLATED, data=b" " * 10**8),
+            "data would be 100,000,000 bytes large",
+        ),
+    ],
+)
+def test_a_zip_file_that_is_damaged_or_foreign(tmp_path, env, damage, message):
+    file = saved(tmp_path, env)
+    damage(file)
+    with pytest.raises(ZipError, match=rf"model.zip is not a model of .*{message}.*: save it with model.save"):
+        load_zip(file, "sb3.SAC", env)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policy_kwargs": 3}, "does not fit sb3.SAC"),
+        ({"policy_kwargs": {"net_arch": [10**6, 10**6]}}, "is too small for a policy with layers of 1,000,000 and"),
+        ({"policy_kwargs": {"n_critics": 10**9}}, "is too small for a policy"),
+        ({"policy_kwargs": {"net_arch": "rubbish"}}, "does not fit sb3.SAC"),
+    ],
+)
+def test_a_zip_file_whose_values_are_rubbish(tmp_path, env, changes, message):
+    file = saved(tmp_path, env)
+    edit(file, **changes)
+    with pytest.raises(ZipError, match=message):
+        load_zip(file, "sb3.SAC", env)
+
+
+def test_a_pickle_in_a_zip_file_takes_no_memory_that_it_does_not_fill(tmp_path, env):
+    sbx.SAC("MlpPolicy", env, policy_kwargs=SMALL_NETS).save(file := tmp_path / "model.zip")
+    bomb = b"\x80\x02Nr\xff\xff\xff\x7f."  # puts None into the place 2³¹ − 1 of the memo
+    edit(file, policy={":serialized:": base64.b64encode(bomb).decode()})
+    with pytest.raises(ZipError, match="does not fit"):
+        load_zip(file, "sbx.SAC", env)
+
+
 # Environments, errors ------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """Runs of RLlib's algorithms: the same folder as any run, carried on after whatever ended them."""
 
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -8,8 +9,11 @@ import sys
 from contextlib import closing
 from copy import deepcopy
 
+import grpc
 import numpy as np
+import psutil
 import pytest
+import ray
 import tree
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -131,6 +135,25 @@ def test_cores_and_gpus_are_those_of_all_processes():
     learners = with_parameters(PPO, learners={"num_learners": 2, "num_gpus_per_learner": 1})
     assert (configured(learners).cores, configured(learners).gpus) == (3, 2)
     assert configured(learners, threads=8).cores == 8
+
+
+def test_nobody_but_this_process_reaches_its_ray():
+    ray.get(ray.remote(lambda: None).remote())  # a worker listens too
+    process = psutil.Process()
+    sockets = [
+        (member.name(), socket.laddr.ip)
+        for member in (process, *process.children(recursive=True))
+        for socket in member.net_connections("tcp")
+        if socket.status == psutil.CONN_LISTEN
+    ]
+    assert {name for name, _ in sockets} >= {"gcs_server", "raylet"}
+    assert {address.removeprefix("::ffff:") for _, address in sockets} == {"127.0.0.1"}
+    with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
+        list_nodes = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetAllNodeInfo")
+        for strangers in ((), (("authorization", f"Bearer {'0' * 64}"),)):
+            with pytest.raises(grpc.RpcError, match="UNAUTHENTICATED"):
+                list_nodes(b"", metadata=strangers, timeout=20)
+        assert list_nodes(b"", metadata=(("authorization", f"Bearer {os.environ['RAY_AUTH_TOKEN']}"),), timeout=20)
 
 
 class InterruptionError(Exception):

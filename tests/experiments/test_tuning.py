@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -195,6 +196,24 @@ def test_pruned_trials_count_and_configurations_that_break_down_come_last(base, 
     ranked = rank(study)
     assert [(one.values["gamma"], one.score) for one in ranked] == [(0.95, 8.0), (0.9, 6.0), (0.99, 20.0)]
     assert [(one.pruned, one.failed) for one in ranked] == [(0, 0), (1, 0), (0, 1)]
+
+
+def test_the_lock_of_a_process_that_was_killed_holds_nobody_up(base, tmp_path):
+    (tmp_path / "lock").touch()  # of the study, which is not in use either
+    (tmp_path / "journal.log.lock").touch()
+    started = time.monotonic()
+    study = begin(tmp_path, base)
+    assert len(study.trials) == 2
+    assert time.monotonic() - started < 20
+
+    with (tmp_path / "journal.log.lock").open("a") as other:
+        assert lock_file(other)
+        writing = threading.Thread(target=study.begin, args=(0,))
+        writing.start()
+        writing.join(0.5)
+        assert writing.is_alive(), "one process writes at a time"
+    writing.join()
+    assert study.trials[0].state is TrialState.RUNNING
 
 
 def test_a_damaged_journal_is_refused_and_made_again_from_the_runs(base, tmp_path):

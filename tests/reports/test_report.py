@@ -165,3 +165,46 @@ def test_one_seed_says_so_in_place_of_scores(write_run: WriteRun, tmp_path: Path
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert "sac has one seed, no score without two" in page
     assert "One seed, so no interval: sac" in page
+
+
+HOSTILE_NAMES = [
+    "$x^$",
+    "_hidden",
+    "[bold]",
+    "[red]:smile:",
+    "<script>alert(1)<",
+    "a\nb\tc\x1b[2J",
+    "undecodable-\udcff",
+    "=1+1",
+    "@SUM(A1)",
+    "-2+3",
+    "x" * 200,
+]
+
+
+@pytest.fixture
+def hostile(write_run: WriteRun, tmp_path: Path) -> Path:
+    """Runs whose variants and environment have names that many a format takes for more than a name."""
+    for number, name in enumerate(HOSTILE_NAMES):
+        write_run(f"[red]/{name}/seed-0", [number, number + 1.0], environment="'</script>$y^$ {x} \\u001b[2J'")
+    return tmp_path / "runs"
+
+
+def test_a_name_is_a_name_whatever_is_in_it(hostile: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report[/x]"
+    result = CliRunner().invoke(app, ["report", str(hostile), "--out", str(out)])
+    assert result.exit_code == 0, result.exception
+    assert f"Report: {out}/report.html" in result.output
+    assert "\x1b" not in result.output
+    names = {"a\\nb\\tc\\x1b[2J", "undecodable-\\udcff"} | {name for name in HOSTILE_NAMES if name.isprintable()}
+    rows = read_csv(next(out.glob("*-table.csv")))
+    assert {row["variant"].removeprefix("'") for row in rows} == names
+    assert not any(row["variant"].startswith(("=", "@", "-")) for row in rows)
+    assert all(float(row["auc"]) >= 0 for row in rows)
+    page = (out / "report.html").read_text("utf-8")
+    assert page.count("<script") == page.count("</script>") == 2
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    assert {variant["name"] for variant in data["environments"][0]["variants"]} == names
+    picture = "".join(ElementTree.parse(next(out.glob("*-return.svg"))).getroot().itertext())
+    for name in (*sorted(names - {"x" * 200}), "x" * 59 + "…"):
+        assert f"{name} (1)" in picture

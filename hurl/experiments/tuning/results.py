@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from hurl.experiments.config import as_text, with_values
 from hurl.experiments.tuning.grid import Scalar, Stage, TuningError
 from hurl.experiments.tuning.study import Study, TrialState, trial_seed
-from hurl.files import write_whole
+from hurl.files import write_table, write_whole
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ def best_values(folder: Path, environment: str) -> Configuration:
 
 def write_results(study: Study) -> list[Configuration]:
     """Write the table of trials, the best configuration and the picture; return the configurations, the best first."""
-    write_whole(study.folder / "trials.csv", _table(study).encode())
+    headings = ["trial", "state", "auc", "iterations", "seconds", "seed", *study.settings.grid]
+    write_table(study.folder / "trials.csv", headings, _rows(study))
     ranked = rank(study)
     if ranked:
         best = with_values(study.settings.config, ranked[0].values, "the grid")
@@ -90,20 +91,15 @@ def write_results(study: Study) -> list[Configuration]:
     return ranked
 
 
-def _table(study: Study) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["trial", "state", "auc", "iterations", "seconds", "seed", *study.settings.grid])
+def _rows(study: Study) -> Iterator[list[object]]:
     for trial in study.trials:
         rows = study.rows_of(trial.number)
         seconds = sum(row.seconds for row in rows)
         values = [trial.params[key] for key in study.settings.grid]
         seed = trial_seed(study.settings.config.seed, trial.number)
         state = "failed" if trial.state is TrialState.FAIL else trial.state.name.lower()
-        score = "" if trial.value is None else trial.value
         iterations = rows[-1].iteration if rows else 0
-        writer.writerow([trial.number, state, score, iterations, f"{seconds:.1f}", seed, *values])
-    return text.getvalue()
+        yield [trial.number, state, trial.value, iterations, f"{seconds:.1f}", seed, *values]
 
 
 def _draw_scores(study: Study) -> bytes:

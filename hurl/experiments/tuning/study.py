@@ -61,6 +61,22 @@ class StudyConfig(Strict):
             )
 
 
+class _JournalLock:
+    """One writer at a time; unlike Optuna's own, which is a file that must be removed, it ends with its process."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def acquire(self) -> bool:
+        """Wait for the journal."""
+        self.file = self.path.open("a")
+        return lock_file(self.file, wait=True)
+
+    def release(self) -> None:
+        """Leave the journal to others."""
+        self.file.close()
+
+
 class Study:
     """The folder of a study.
 
@@ -112,12 +128,11 @@ class Study:
 
     @cached_property
     def storage(self) -> Any:
-        """Optuna's journal, whose lock holds over a shared folder too."""
+        """Optuna's journal."""
         _check_last_line(self.journal)
-        backend = optuna.storages.journal
-        lock = backend.JournalFileOpenLock(str(self.journal))
+        lock = _JournalLock(self.journal.with_name(f"{self.journal.name}.lock"))
         try:
-            return optuna.storages.JournalStorage(backend.JournalFileBackend(str(self.journal), lock))
+            return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(self.journal), lock))
         except (ValueError, KeyError, TypeError, AssertionError):
             raise _damaged(self.journal) from None
 
