@@ -150,7 +150,8 @@ def test_diagnose_runs_nothing_of_a_strangers(saved, tmp_path, monkeypatch, word
     folder = saved("builtins:eval")
     codes = np.frombuffer(b"open('ran', 'w').close() or 0.0*1", np.uint8).reshape(1, -1).repeat(2, axis=0)
     space = gym.spaces.Box(0, 255, codes.shape[1:], np.uint8)
-    episodes = Episodes(codes, np.zeros((1, 1)), np.zeros(1), np.ones(1, int), np.ones(1, bool), space, space, "e-v0")
+    actions = np.zeros((1, 1), np.float32), gym.spaces.Box(-1, 1, (1,))
+    episodes = Episodes(codes, actions[0], np.zeros(1), np.ones(1, int), np.ones(1, bool), space, actions[1], "e-v0")
     write_minari(tmp_path / "data", episodes, dataset_id="codes/all-v0", monkeypatch=monkeypatch)
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(
