@@ -163,15 +163,20 @@ FOLDERS, IN_USE = "HURL_PATH", "HURL_PATH_IN_USE"
 
 
 def look_beside(file: str) -> None:
-    """Let functions in modules beside a YAML file be found, by this process and by those that it starts."""
+    """Let the user's own modules beside a YAML file be found, before those in the working folder."""
     if is_yaml(file):
-        look_in(Path(file).parent)
+        look_in(Path(file).parent, before=Path.cwd())
 
 
-def look_in(folder: Path) -> None:
-    """Let the user's own modules in a folder be found, and before those of folders that were named earlier."""
-    new = str(folder.resolve())
-    os.environ[FOLDERS] = os.pathsep.join([new, *(known for known in own_folders() if known != new)])
+def look_in(folder: Path, before: Path | None = None) -> None:
+    """Let the user's own modules in a folder be found, by this process and by those that it starts.
+
+    :param before: a folder that comes after it, where that is looked in too
+    """
+    own, new, later = own_folders(), str(folder.resolve()), str(before)
+    if new not in own:
+        own.insert(own.index(later) if later in own else len(own), new)
+        os.environ[FOLDERS] = os.pathsep.join(own)
 
 
 def own_folders() -> list[str]:

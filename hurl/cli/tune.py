@@ -78,7 +78,8 @@ def tune(
     source = find_source(source, stage)
     config = _load(source, stage, base, [*(settings or []), f"seed={seed}"], trust)
     values = read_grid(grid or config.algorithm.library.grid, stage)
-    named = [*config.code, *(str(choice) for choices in values.values() for choice in choices if ":" in str(choice))]
+    texts = [str(choice) for choices in values.values() for choice in choices]
+    named = foreign_code([*config.code, *(text for text in texts if ":" in text)])
     folder = out or Path("tuning") / (Path(source).stem if is_yaml(source) else source) / stage
     wanted = trials or TRIALS[stage]
     prepare_process(config.threads)
@@ -100,13 +101,13 @@ def tune(
         _print_plan(study, number, at_a_time if ray is None else None)
         try:
             with _StudyTable(study, number, at_a_time) as table:
-                tasks = study.tasks(number, trust=trust or bool(foreign_code(named)))
+                tasks = study.tasks(number, trust=trust or bool(named))
                 run_steps(tasks, table.show, jobs=at_a_time, ray=ray, root=study.folder, shared=True)
         finally:
             _print_results(study, number)
 
 
-def _load(source: str, stage: Stage, base: Path | None, settings: list[str], trust: bool) -> RunConfig:
+def _load(source: str, stage: Stage, base: Path | None, settings: list[str], trust: bool = False) -> RunConfig:
     """Return what is tuned, with the best values of a study of the base put in where one is named."""
     look_beside(source)
     config = load_config(source, settings)
