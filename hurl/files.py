@@ -25,6 +25,7 @@ __all__ = [
     "make_folder",
     "open_lock",
     "open_log",
+    "own_aside",
     "package_versions",
     "read_regular",
     "remove",
@@ -60,7 +61,7 @@ KINDS = {
     stat.S_IFCHR: "device",
     stat.S_IFBLK: "device",
 }
-# What `aside` and `write_whole` name: a numbered folder, or a file with the number of the process that wrote it.
+# What `aside` names of a folder with a number, and `own_aside` of anything: with the number of the process.
 LEFTOVER = re.compile(r"\.(.+\.)?\d+\.part")
 
 
@@ -129,15 +130,20 @@ def aside(path: Path) -> Path:
     return path.with_name(f".{path.name}.part")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all: aside first, then renamed.
+def own_aside(path: Path) -> Path:
+    """Return where this process alone makes something that is to appear at a path, as others may be making it too.
 
-    What processes that are dead have left of the same file is removed.
+    What processes that are dead have left there is removed.
     """
-    part = aside(path.with_name(f"{path.name}.{os.getpid()}"))  # another process may be writing the same file
+    for leftover in _leftovers(path):
+        remove(leftover)
+    return aside(path.with_name(f"{path.name}.{os.getpid()}"))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all: aside first, then renamed."""
+    part = own_aside(path)
     try:
-        for leftover in _leftovers(path):
-            leftover.unlink(missing_ok=True)
         with part.open("xb") as file:
             file.write(content)
             file.flush()
@@ -163,7 +169,7 @@ def _as_cell(value: object) -> object:
 
 
 def _leftovers(path: Path) -> list[Path]:
-    """Return what a file was written as by processes that are dead, or had the number of this one."""
+    """Return what processes that are dead, or had the number of this one, made aside of a path."""
     name = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.part")
     parts = {part: match[1] for part in path.parent.iterdir() if (match := name.fullmatch(part.name))}
     return [part for part, process in parts.items() if int(process) == os.getpid() or not _is_alive(int(process))]

@@ -37,7 +37,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lock_file = path / "lock"
+        self.lock = path / "lock"
         self.config_file = path / "config.yaml"
         self.versions_file = path / "versions.json"
         self.inputs_file = path / "inputs.json"
@@ -53,7 +53,7 @@ class RunFolder:
 
     def check_places(self) -> None:
         """Refuse links, pipes and the like in the places of the run's files and folders: nothing outside is touched."""
-        for file in (self.lock_file, self.config_file, self.versions_file, self.inputs_file, self.metrics_file):
+        for file in (self.lock, self.config_file, self.versions_file, self.inputs_file, self.metrics_file):
             check_file(file)
         for folder in (self.tensorboard, self.checkpoints, self.replay):
             check_folder(folder)
@@ -92,7 +92,7 @@ class RunFolder:
         if not is_new and not self.exists and any(map(_is_foreign, self.path.iterdir())):
             raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
-        with open_lock(self.lock_file) as lock:
+        with open_lock(self.lock) as lock:
             if not lock_file(lock):
                 raise RunFolderError(f"another process is running in {self.path}: wait for it, or choose another --out")
             for folder in (self.path, self.checkpoints, self.replay):

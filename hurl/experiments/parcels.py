@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
+
+from hurl.files import own_aside
 
 CHUNK_BYTES = 32 * 2**20
 
@@ -55,7 +56,8 @@ def read_chunks(file: IO[bytes]) -> Iterator[bytes]:
 def unpack(file: IO[bytes], root: Path) -> None:
     """Put a parcel's files in place in a folder; those of a folder that is new appear together."""
     file.seek(0)
-    aside = Path(tempfile.mkdtemp(prefix=".parcel-", dir=root))
+    aside = own_aside(root / "parcel")
+    aside.mkdir()
     try:
         with tarfile.open(fileobj=file) as archive:
             for member in archive:

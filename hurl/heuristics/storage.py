@@ -216,7 +216,7 @@ def _read_weights(folder: Path, digest: Any) -> Weights:
 
     try:
         weights = load(content)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError) as error:  # a KeyError where NumPy has no such type
         if content[:1] == b"\x80" or content[:2] == b"PK":
             raise HeuristicError(
                 f"{file} is a pickle, which could run any code, and is not loaded: save the heuristic anew"

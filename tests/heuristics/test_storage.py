@@ -197,6 +197,13 @@ def test_a_file_of_another_kind(folder):
         load_heuristic(folder)
 
 
+def test_arrays_of_a_type_that_numpy_has_not(folder):
+    heading = json.dumps({"0.bias": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()
+    (folder / WEIGHTS).write_bytes(len(heading).to_bytes(8, "little") + heading + b"ab")
+    with pytest.raises(HeuristicError, match=r"is not a safetensors file \('BF16'\): save the heuristic anew"):
+        load_heuristic(folder)
+
+
 def test_an_engineered_function_that_is_gone(tmp_path):
     Engineered("hurl.heuristics.engineered:sparse_reacher").save(tmp_path / "h")
     change_config(tmp_path / "h", settings={"function": "hurl.heuristics.engineered:sparse_reach"})
