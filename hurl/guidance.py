@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from time import perf_counter
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hurl.ladder import PATIENCE, Bandit, Ladder
+from hurl.names import describe_exception
 from hurl.schedules import Schedule, check_coefficient
 
 __all__ = [
@@ -36,6 +37,14 @@ Floats = NDArray[np.floating[Any]]
 EPISODES = 100
 # What acts in an episode that one rung began and another goes on with.
 NO_RUNG = -1
+# The largest |h|: γ·h(s') − h(s), added to a reward, stays within the range of 32-bit floats.
+LARGEST_VALUE = float(np.finfo(np.float32).max) / 4
+# A heuristic that takes more than this share of an iteration is warned of, where the iteration is no shorter than this.
+LARGEST_SHARE, NOTABLE_SECONDS = 0.5, 1.0
+# How much of a batch is compared at a time with what it was before the heuristic saw it.
+BYTES_COMPARED = 2**18
+# The names of heuristics that were warned of: once is enough, also where RLlib's algorithms are built anew.
+_warned_of: set[str] = set()
 
 
 def reshape(
@@ -194,6 +203,7 @@ class Guidance:
         self.shaping = shaping
         self.steps = self.iteration = self._target = 0
         self._at_work: int | None = None
+        self._heuristic_seconds, self._began = 0.0, perf_counter()
         self.bandit = Bandit(self.schedule) if isinstance(self.schedule, Ladder) else None
         self.episodes: deque[Episode] = deque(maxlen=EPISODES)
         self.abandon_episodes()
@@ -260,9 +270,24 @@ class Guidance:
             if not isinstance(self.schedule, Ladder):
                 self._lambda = self.schedule(iteration)
                 check_coefficient(f"the schedule's value for iteration {iteration}", self._lambda)
+            self._time_heuristic()
             self.iteration = iteration
             self.statistics = HeuristicStatistics()
             self.rung_steps = np.zeros(len(self.rungs), np.int64)
+
+    def _time_heuristic(self) -> None:
+        """Warn, once, of a heuristic that took most of the iteration that ends; time the next."""
+        seconds, now, name = self._heuristic_seconds, perf_counter(), _name(self.heuristic)
+        duration = now - self._began
+        self._heuristic_seconds, self._began = 0.0, now
+        if duration >= NOTABLE_SECONDS and seconds > LARGEST_SHARE * duration and name not in _warned_of:
+            _warned_of.add(name)
+            warnings.warn(
+                f"the heuristic {name} took {seconds / duration:.0%} of the {duration:.1f} s of "
+                f"iteration {self.iteration}: compute it for the whole batch at once, or take a small network, such as "
+                "`hurl fit` makes from data",
+                stacklevel=2,
+            )
 
     def begin(self, iteration: int) -> None:
         """Move to the beginning of an iteration, for who counts iterations and not steps."""
@@ -423,13 +448,7 @@ class Guidance:
     def evaluate(self, observations: Observations) -> NDArray[np.float32]:
         """Return h for a batch of observations, checked: one finite value each, shape (n,)."""
         count = len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
-        try:
-            values = np.asarray(self.heuristic(observations))
-        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            shape = "" if isinstance(observations, Mapping) else f" of shape {observations.shape[1:]}"
-            raise HeuristicError(
-                f"the heuristic {_name(self.heuristic)} failed for {count} observations{shape}: {error}"
-            ) from error
+        values = self._call(observations, count)
         if values.shape != (count,):
             raise HeuristicError(
                 f"the heuristic {_name(self.heuristic)} returned shape {values.shape} for {count} observations: "
@@ -443,16 +462,48 @@ class Guidance:
         if values.dtype != np.float32:
             with np.errstate(over="ignore"):
                 values = values.astype(np.float32)
-        if not math.isfinite(np.add.reduce(values, dtype=np.float64)):  # one reduction: this is a hot path
-            raise self._not_finite(values)
+        wide = values.astype(np.float64)
+        if not wide.dot(wide) <= LARGEST_VALUE**2:  # one reduction: this is a hot path
+            self._check_range(values)
         return values
 
-    def _not_finite(self, values: NDArray[np.float32]) -> HeuristicError:
-        kind = "NaN" if np.isnan(values).any() else "infinite values"
-        count = np.count_nonzero(~np.isfinite(values))
-        return HeuristicError(
-            f"the heuristic {_name(self.heuristic)} returned {kind} for {count} of {len(values)} "
-            "observations: return finite values, within the range of 32-bit floats"
+    def _call(self, observations: Observations, count: int) -> NDArray[Any]:
+        """Return what the heuristic does, which gets copies: what the agent learns from stays as it is.
+
+        A view that is read-only would not do: torch writes into it, and what numba and Cython compile may refuse it.
+        """
+        arrays = observations if isinstance(observations, Mapping) else {"": observations}
+        copies = {key: np.array(array) for key, array in arrays.items()}
+        given = dict(copies) if arrays is observations else copies[""]
+        began = perf_counter()
+        try:
+            values = np.asarray(self.heuristic(given))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit too, which would end a run as if it were done
+            shape = "" if arrays is observations else f" of shape {np.shape(arrays[''])[1:]}"
+            reason = error if isinstance(error, HeuristicError) else describe_exception(error)
+            raise HeuristicError(
+                f"the heuristic {_name(self.heuristic)} failed for {count} observations{shape}: {reason}"
+            ) from error
+        self._heuristic_seconds += perf_counter() - began
+        for key, copy in copies.items():
+            if _differ(copy, np.asarray(arrays[key])):
+                raise HeuristicError(
+                    f"the heuristic {_name(self.heuristic)} writes into the observations that it is given, which "
+                    "others have to see as they are: work on a copy"
+                )
+        return values
+
+    def _check_range(self, values: NDArray[np.float32]) -> None:
+        is_outside = ~(np.abs(values) <= LARGEST_VALUE)
+        if not is_outside.any():
+            return
+        worst = values[is_outside][0]
+        kind = "NaN" if np.isnan(worst) else "infinite values" if np.isinf(worst) else f"{worst:.3g}"
+        raise HeuristicError(
+            f"the heuristic {_name(self.heuristic)} returned {kind} for {is_outside.sum()} of {len(values)} "
+            f"observations: return finite values of at most {LARGEST_VALUE:.3g}, for rewards are 32-bit floats"
         )
 
     def terms(
@@ -496,6 +547,15 @@ class Guidance:
         return reshaped
 
 
+def _differ(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """Whether two arrays differ in a bit, compared piece by piece: batches of images are large."""
+    rows = max(1, BYTES_COMPARED * len(second) // max(1, second.nbytes))
+    for start in range(0, len(second), rows):
+        if first[start : start + rows].tobytes() != second[start : start + rows].tobytes():
+            return True
+    return False
+
+
 def _concatenate(first: Observations, second: Observations) -> Observations:
     if isinstance(first, Mapping):
         return {key: np.concatenate([first[key], second[key]]) for key in first}
@@ -513,4 +573,8 @@ def _check_gamma(gamma: float) -> None:
 
 
 def _name(heuristic: Heuristic) -> str:
-    return getattr(heuristic, "__qualname__", None) or repr(heuristic)
+    """Return a function's name as users write it, `module:function`, and of anything else what it shows of itself."""
+    name, module = getattr(heuristic, "__qualname__", None), getattr(heuristic, "__module__", None)
+    if name is None:
+        return repr(heuristic)
+    return name if module in (None, "__main__") else f"{module}:{name}"

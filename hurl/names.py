@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Self, TypeVar
 
 __all__ = [
@@ -16,7 +17,9 @@ __all__ = [
     "HeuristicFunction",
     "HeuristicName",
     "Registry",
+    "describe_exception",
     "find_function",
+    "import_of_user",
     "install_extra",
     "is_yaml",
     "look_beside",
@@ -131,15 +134,32 @@ def look_beside(file: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
+def describe_exception(error: BaseException) -> str:
+    """Return the type of an exception and its message, if any."""
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def import_of_user(module_name: str, name: str) -> ModuleType:
+    """Import a module that a user has written; whatever it raises, but for an interruption, is a `ValueError`.
+
+    :param name: what the user has named it by
+    """
+    try:
+        return import_module(module_name)
+    except (ImportError, SyntaxError) as error:
+        raise ValueError(f"{name!r} can't be imported: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too, which would end a command as if it were done
+        raise ValueError(f"{name!r} can't be imported: {describe_exception(error)}") from error
+
+
 def find_function(name: str) -> Callable[..., Any]:
     """Return the function that `module:function` names."""
     module_name, _, function_name = name.partition(":")
     if not module_name or not function_name:
         raise ValueError(f"{name!r} is not of the form module:function")
-    try:
-        module = import_module(module_name)
-    except (ModuleNotFoundError, SyntaxError) as error:
-        raise ValueError(f"{name!r} can't be imported: {error}") from None
+    module = import_of_user(module_name, name)
     names = [key for key, value in vars(module).items() if callable(value)]
     if function_name not in names:
         raise ValueError(f"{module_name} has no function {function_name!r}{nearest(function_name, names)}")

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import hurl
+from hurl import guidance as guidance_module
 from hurl.guidance import Episode, Guidance, HeuristicError, reshape
 from hurl.schedules import ConstantSchedule, LinearSchedule
 
@@ -158,12 +160,127 @@ def test_a_guidance_goes_on_from_its_state():
         (lambda s: np.array([0.0, np.nan, np.nan]), "NaN for 2 of 3 observations"),
         (lambda s: np.array([0.0, np.inf, 1.0]), "infinite values for 1 of 3 observations"),
         (lambda s: np.array([0.0, 1e300, 1.0]), "infinite values for 1 of 3 observations"),
-        (lambda s: s[:, 17], r"failed for 3 observations of shape \(2,\): index 17 is out of bounds"),
+        (lambda s: s[:, 17], r"failed for 3 observations of shape \(2,\): IndexError: index 17 is out of bounds"),
+        (lambda s: np.array([0.0, -3e38, 1.0]), r"returned -3e\+38 for 1 of 3 observations: .* of at most 8.51e\+37"),
     ],
 )
 def test_bad_heuristics_are_refused(heuristic, message):
     with pytest.raises(HeuristicError, match=message):
         guidance(heuristic).evaluate(np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("shaping", ["hurl", "pbrs"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_value_of_h_gives_finite_rewards(shaping, sign):
+    guide = guidance(lambda s: s[:, 0], lambda_=0.0, gamma=1.0, shaping=shaping)
+    largest = np.float32(guidance_module.LARGEST_VALUE)
+    terms = guide.terms(np.array([[-sign * largest]]), np.array([[sign * largest]]), np.array([False]))
+    assert np.isfinite(guide.reshape(np.float32([sign * largest]), terms)).all()
+
+
+def double_in_place(observations):
+    observations *= 2
+    return observations[:, 0]
+
+
+def double_in_torch(observations):
+    return torch.from_numpy(observations).mul_(2)[:, 0]
+
+
+def unlock_and_double(observations):
+    observations.setflags(write=True)
+    return double_in_place(observations)
+
+
+@pytest.mark.parametrize("heuristic", [double_in_place, double_in_torch, unlock_and_double])
+def test_a_heuristic_that_writes_into_observations_is_told_so_and_changes_nothing(heuristic):
+    observations = np.arange(6.0).reshape(3, 2)
+    message = rf"the heuristic tests.test_guidance:{heuristic.__name__} writes into the observations .*: work on a copy"
+    with pytest.raises(HeuristicError, match=message):
+        guidance(heuristic).evaluate(observations)
+    np.testing.assert_array_equal(observations, np.arange(6.0).reshape(3, 2))
+
+
+def test_a_heuristic_that_writes_into_a_dictionary_of_observations_is_told_so():
+    observations = {"goal": np.ones((3, 2)), "place": np.ones((3, 1))}
+    with pytest.raises(HeuristicError, match="writes into the observations"):
+        guidance(lambda s: double_in_place(s["place"])).evaluate(observations)
+    assert (observations["place"] == 1).all()
+    guidance(lambda s: s.pop("place")[:, 0]).evaluate(observations)
+    assert list(observations) == ["goal", "place"]
+
+
+def test_a_heuristic_that_only_reads_may_use_torch_and_observations_that_are_not_numbers():
+    observations = np.array([[1.0, np.nan], [np.inf, -0.0]])
+    observations.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns of arrays that it could not write into
+        values = guidance(lambda s: torch.from_numpy(s)[:, 0].nan_to_num(posinf=2.0)).evaluate(observations)
+    np.testing.assert_array_equal(values, [1.0, 2.0])
+
+
+def raising(error):
+    def heuristic(observations):
+        raise error
+
+    return heuristic
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (SystemExit(0), "SystemExit: 0"),
+        (SystemExit(), "SystemExit"),
+        (GeneratorExit(), "GeneratorExit"),
+        (OSError("no such table"), "OSError: no such table"),
+        (AssertionError("that shape"), "AssertionError: that shape"),
+        (StopIteration(), "StopIteration"),
+    ],
+)
+def test_whatever_a_heuristic_raises_names_it(error, message):
+    named = r"the heuristic tests.test_guidance:raising.<locals>.heuristic failed for 3 observations of shape \(2,\): "
+    with pytest.raises(HeuristicError, match=f"{named}{message}$") as caught:
+        guidance(raising(error)).evaluate(np.zeros((3, 2)))
+    assert caught.value.__cause__ is error
+
+
+def test_an_interruption_in_a_heuristic_stays_one():
+    with pytest.raises(KeyboardInterrupt):
+        guidance(raising(KeyboardInterrupt())).evaluate(np.zeros((3, 2)))
+
+
+class Clock:
+    """A clock that goes on only when it is told to, and a heuristic that takes some seconds by it."""
+
+    def __init__(self, monkeypatch, seconds):
+        self.now, self.seconds = 0.0, seconds
+        monkeypatch.setattr(guidance_module, "perf_counter", lambda: self.now)
+
+    def heuristic(self, observations):
+        self.now += self.seconds
+        return observations[:, 0]
+
+    def iterate(self, iterations, seconds):
+        """Let some iterations of two steps go by, each step with so many seconds for all but the heuristic."""
+        guide = Guidance(self.heuristic, ConstantSchedule(0.5), gamma=0.9, steps_per_iteration=2)
+        for _ in range(2 * iterations + 1):
+            observe(guide, [[1.0]])
+            self.now += seconds
+
+
+def test_a_heuristic_that_takes_most_of_the_time_is_warned_of_once_with_its_share(monkeypatch):
+    clock = Clock(monkeypatch, seconds=3.0)
+    message = r"Clock.heuristic took 82% of the 11\.0 s of iteration 1: compute it for the whole batch .*`hurl fit`"
+    with pytest.warns(UserWarning, match=message) as warned:
+        clock.iterate(iterations=5, seconds=1.0)
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize(("heuristic", "others"), [(0.9, 2.0), (0.2, 0.01)])
+def test_a_heuristic_that_takes_less_than_half_or_no_time_to_speak_of_is_not_warned_of(monkeypatch, heuristic, others):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Clock(monkeypatch, heuristic).iterate(iterations=5, seconds=others)
 
 
 def test_what_a_heuristic_may_return_besides_floats():

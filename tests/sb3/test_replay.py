@@ -5,6 +5,7 @@ from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import hurl
+from hurl.guidance import HeuristicError
 from tests.sb3.conftest import GAMMA, LENGTH, ByHand, heuristic
 
 STEPS = 40
@@ -45,6 +46,26 @@ def test_samples_are_those_of_the_reshaped_mdp(walk, shaping, lambda_, n_envs, o
         assert discount == pytest.approx(by_hand.discount)
         seen.add((int(episode % 2), int(time) + 1 == LENGTH))
     assert seen == {(0, False), (0, True), (1, False), (1, True)}, "running, truncated and terminal steps"
+
+
+def halve_in_place(observations):
+    for array in observations.values() if isinstance(observations, dict) else [observations]:
+        array //= 2
+    return np.zeros(len(array))
+
+
+def test_a_heuristic_that_writes_changes_neither_what_is_stored_nor_what_is_relabelled(walk):
+    with pytest.raises(HeuristicError, match=r"test_replay:halve_in_place writes into the observations"):
+        collect(walk(), h=halve_in_place)
+    env = DummyVecEnv([lambda: BitFlippingEnv(n_bits=6, continuous=True, max_steps=6)])
+    options = {"replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": {"n_sampled_goal": 4}}
+    model = collect(env, h=lambda s: np.zeros(len(s["observation"])), steps=60, policy="MultiInputPolicy", **options)
+    stored = {key: array.copy() for key, array in model.replay_buffer.observations.items()}
+    model.guidance.heuristic = halve_in_place
+    with pytest.raises(HeuristicError, match="writes into the observations"):
+        model.replay_buffer.sample(100)
+    for key, array in model.replay_buffer.observations.items():
+        np.testing.assert_array_equal(array, stored[key])
 
 
 def test_lambda_is_that_of_the_moment_of_sampling(walk):
