@@ -1,6 +1,5 @@
 """One function for every environment: EnvPool's when there is one, Gymnasium's otherwise."""
 
-import importlib
 from typing import Any, Literal, get_args
 
 import gymnasium as gym
@@ -10,7 +9,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
 from hurl.envs.sparse_reacher import HORIZON, SPARSE_REACHER_ID, SparseReacherVecEnv
-from hurl.names import nearest
+from hurl.names import import_of_user, nearest
 
 Backend = Literal["auto", "envpool", "gymnasium"]
 
@@ -70,9 +69,9 @@ def make_env(
     if max_episode_steps is not None and max_episode_steps < 1:
         raise ValueError(f"max_episode_steps must be at least 1, not {max_episode_steps}.")
 
-    module, _, env_id = env_id.rpartition(":")
+    full_name, (module, _, env_id) = env_id, env_id.rpartition(":")
     if module:
-        importlib.import_module(module)
+        import_of_user(module, full_name)
     in_gymnasium = set(gym.registry) if backend != "envpool" else set()
     in_envpool = _envpool_ids(required=backend == "envpool") if backend != "gymnasium" else set()
     if env_id in in_gymnasium and options.get("render_mode") is not None:

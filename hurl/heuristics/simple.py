@@ -52,7 +52,7 @@ class Engineered(StorableHeuristic):
         try:
             self.function: Heuristic = find_function(function)
         except ValueError as error:
-            raise HeuristicError(f"the engineered heuristic {error}") from None
+            raise HeuristicError(f"the engineered heuristic {error}") from error
 
     @classmethod
     def fit(cls, dataset: Any, *, function: str, gamma: float | None = None, root: Path | None = None) -> Self:

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import envpool
@@ -235,6 +236,17 @@ except ImportError as error:
 def test_unknown_id(env_id: str, backend: Any, message: str) -> None:
     with pytest.raises(UnknownEnvironmentError, match=message):
         make_env(env_id, backend=backend)
+
+
+def test_a_module_of_environments_that_ends_the_process_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "quitting_envs.py").write_text("raise SystemExit(0)")
+    with pytest.raises(ValueError, match="'quitting_envs:Mine-v0' can't be imported: SystemExit: 0"):
+        make_env("quitting_envs:Mine-v0")
+    with pytest.raises(ValueError, match="'no_such_envs:Mine-v0' can't be imported: No module named 'no_such_envs'"):
+        make_env("no_such_envs:Mine-v0")
 
 
 @pytest.mark.parametrize(
