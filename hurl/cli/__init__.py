@@ -17,7 +17,9 @@ def main() -> None:
     sys.path.insert(0, str(Path.cwd()))  # heuristics and environments of the user's own
     try:
         app()
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
         if "--debug" in sys.argv:
             traceback.print_exc()
         sys.exit(report_error(error))

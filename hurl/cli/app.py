@@ -31,7 +31,10 @@ class App(typer.Typer):
         def add(function: Function) -> Function:
             @wraps(function)
             def run(*, debug: bool, **values: Any) -> None:
-                function(**values)
+                try:
+                    function(**values)
+                except SystemExit as error:  # of a user's code: commands end with typer.Exit
+                    raise RuntimeError(f"code of the run's environment or policy ended it with {error!r}") from error
 
             parameters = inspect.signature(function, eval_str=True).parameters.values()
             vars(run)["__signature__"] = inspect.Signature([*parameters, DEBUG])
@@ -96,7 +99,7 @@ def interruptible() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def report_error(error: Exception) -> int:
+def report_error(error: BaseException) -> int:
     """Print an error in one sentence; return the exit code: 2 for bad input, 1 for a failure at run time."""
     message = " ".join(str(error).split())
     is_input = isinstance(error, ValueError | ImportError)

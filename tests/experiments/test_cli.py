@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hurl.cli import main
 from tests.experiments.conftest import SAC, heed_interruptions, repeating
 
 HURL = Path(sys.executable).with_name("hurl")
@@ -20,6 +21,8 @@ def column(s): return s[:, :1]
 def objects(s): return np.array([None] * len(s))
 def nan(s): return np.full(len(s), np.nan)
 def inf(s): return np.full(len(s), np.inf)
+def leave(s): raise SystemExit(0)
+def halve(s): s /= 2; return s[:, 0]
 """
 
 
@@ -85,6 +88,30 @@ def test_bad_input_is_one_sentence_and_exit_code_2(folder, words, message):
     assert len(errors) == 1
     assert "Traceback" not in result.stderr
     assert not list(folder.glob("runs/run/*")), "a run that is refused leaves no folder"
+
+
+@pytest.mark.parametrize(
+    ("setting", "message", "code"),
+    [
+        ("guidance.heuristic=swing:leave", "error: the heuristic swing:leave failed for 2 observations", 2),
+        ("guidance.heuristic=leaving:upright", "'leaving:upright' can't be imported: SystemExit: 0", 2),
+        ("environment.id=leaving:CartPole-v1", "'leaving:CartPole-v1' can't be imported: SystemExit: 0", 2),
+        ("environment.id=tests.experiments.odd_environments:Quitting-v0", "ended it with SystemExit(0)", 1),
+        ("guidance.heuristic=swing:halve", "swing:halve writes into the observations that it is given", 2),
+    ],
+)
+def test_code_that_ends_the_process_or_spoils_the_data_is_a_failure(
+    folder, monkeypatch, capsys, setting, message, code
+):
+    (folder / "leaving.py").write_text("raise SystemExit(0)")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", ["hurl", "train", "run.yaml", "--set", setting])
+    monkeypatch.delitem(sys.modules, "swing", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert message in capsys.readouterr().err
+    assert ended.value.code == code
 
 
 def test_debug_shows_the_traceback(folder):
