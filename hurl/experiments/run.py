@@ -97,7 +97,7 @@ class _Run:
             self._record(0, self._clone(report_cloning))
         first = self.rows[-1].iteration + 1 if self.rows else 1
         for iteration in range(first, self.config.iterations + 1):
-            with _failing_after(iteration - 1):
+            with self._failing_after(iteration - 1):
                 columns = self.trainer.iterate()
             self._record(iteration, columns)
 
@@ -110,8 +110,10 @@ class _Run:
         """Evaluate π_n, write its row, and save a checkpoint where one is due."""
         began = perf_counter()
         self.evaluation_env.seed(derive_seed(self.config, EVALUATION, iteration))
-        with _failing_after(iteration):
+        self._check_weights(iteration)
+        with self._failing_after(iteration):
             evaluation = evaluate(self.trainer.policy, self.evaluation_env, self.config.evaluation_episodes)
+        self._check_returns(iteration, evaluation.returns)
         columns |= evaluation.summary() | {"seconds_evaluating": perf_counter() - began}
         row = Row(iteration=iteration, **columns)
         self.rows.append(row)
@@ -121,16 +123,34 @@ class _Run:
             self.trainer.save(iteration)
         self.report(row)
 
+    @contextmanager
+    def _failing_after(self, iteration: int) -> Iterator[None]:
+        """Tell what an algorithm raises, when it has gone so far, as a failure of the run."""
+        try:
+            yield
+        except (HeuristicError, CheckpointError):
+            raise
+        except ValueError as error:  # as of distributions whose parameters are not finite any more
+            self._check_weights(iteration)
+            raise TrainingFailedError(f"training failed after iteration {iteration}: {error}") from error
 
-@contextmanager
-def _failing_after(iteration: int) -> Iterator[None]:
-    """Tell what an algorithm raises, when it has gone so far, as a failure of the run."""
-    try:
-        yield
-    except (HeuristicError, CheckpointError):
-        raise
-    except ValueError as error:  # of distributions whose parameters are not finite any more
-        raise TrainingFailedError(f"training failed after iteration {iteration}: {error}") from error
+    def _check_weights(self, iteration: int) -> None:
+        """End a run that has diverged, before it writes any of that down."""
+        found = self.trainer.not_finite()
+        if found is not None:
+            checkpoints = checkpoint_paths(self.folder)
+            kept = f"{checkpoints[-1]} is as it was" if checkpoints else "there is no checkpoint yet"
+            raise TrainingFailedError(
+                f"training failed after iteration {iteration}: {found} is not finite, and {kept}: lower the learning "
+                "rate, or the scale of the heuristic, in a new run"
+            )
+
+    def _check_returns(self, iteration: int, returns: NDArray[np.float64]) -> None:
+        if not np.isfinite(returns).all():
+            raise TrainingFailedError(
+                f"training failed after iteration {iteration}: {self.config.environment.id} has returned a reward that "
+                f"is not finite, the return of an episode is {returns[~np.isfinite(returns)][0]}: mend its rewards"
+            )
 
 
 def _read_rows(config: RunConfig, folder: RunFolder, iteration: int) -> list[Row]:

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+factor = 10.0  # which tests may change
+
 
 def upright(observations):
-    return 10 * observations[:, 0]
+    return factor * observations[:, 0]
 
 
 def push(observations):

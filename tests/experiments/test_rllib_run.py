@@ -18,7 +18,7 @@ from hurl.envs import make_env
 from hurl.experiments.campaign import plan_campaign
 from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths, read_replay, read_state, read_weights
 from hurl.experiments.config import RunConfig, load_config
-from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.errors import ConfigurationError, TrainingFailedError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.policies import collect_policies
@@ -29,6 +29,7 @@ from hurl.experiments.trainers.rllib_config import configure
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import ObservationSpace
 from hurl.heuristics.simple import Zero
+from tests.experiments import pendulum
 from tests.experiments.conftest import repeating
 from tests.experiments.pendulum import upright
 
@@ -389,6 +390,37 @@ def test_collecting_from_a_run_on_procgen(tmp_path):
 def test_what_is_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         train(configured(**changes), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("factor", "error", "message"),
+    [
+        (
+            8e37,
+            TrainingFailedError,
+            r"after iteration 1: \w+_loss is not finite, and there is no checkpoint yet: lower",
+        ),
+        (np.inf, HeuristicError, r"pendulum:upright returned infinite values"),
+    ],
+)
+def test_what_is_not_finite_ends_a_run_before_it_is_written_down(factor, error, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(pendulum, "factor", factor)
+    with pytest.raises(error, match=message):
+        train(configured(checkpoint_every=1), tmp_path / "run")
+    assert not checkpoint_paths(RunFolder(tmp_path / "run"))
+
+
+def test_a_learner_with_weights_that_are_not_finite_is_found(tmp_path):
+    config, folder = configured(), RunFolder(tmp_path / "run")
+    with folder.open(config), closing(build_trainer(config, folder)) as trainer:
+        trainer.iterate()
+        assert trainer.not_finite() is None
+        trainer.algorithm.learner_group.foreach_learner(lose_a_weight)
+        assert trainer.not_finite().startswith("weights.")
+
+
+def lose_a_weight(learner):
+    next(learner.module["default_policy"].parameters()).data.view(-1)[0] = float("nan")
 
 
 def test_a_heuristic_for_other_observations(tmp_path):

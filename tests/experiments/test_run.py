@@ -11,6 +11,8 @@ from hurl.experiments.errors import ConfigurationError, RunFolderError, Training
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
+from hurl.guidance import HeuristicError
+from tests.experiments import pendulum
 from tests.experiments.conftest import SAC, repeating
 
 CARTPOLE = {"environment": {"id": "CartPole-v1", "n_envs": 2}}
@@ -225,6 +227,46 @@ def test_weights_that_diverge_in_the_last_update_are_a_failure_of_the_run(small,
     small["algorithm"]["parameters"]["learning_rate"] = 1e30
     with pytest.raises(TrainingFailedError, match="training failed after iteration 1"):
         train(RunConfig.model_validate(small | {"updates_per_iteration": 1, "iterations": 1}), tmp_path)
+
+
+LARGE = 8e37  # a float of 32 bits, unlike its square
+
+
+@pytest.mark.parametrize("base", ["sb3.TD3, noise", "sbx.SAC", "contrib.TQC", "sb3.PPO", "sb3.SAC, ladder"])
+def test_what_is_not_finite_ends_a_run_before_it_is_written_down(small, tmp_path, monkeypatch, base):
+    monkeypatch.setattr(pendulum, "factor", LARGE)
+    with pytest.raises(
+        TrainingFailedError, match=r"\w is not finite, and there is no checkpoint yet: lower the learning"
+    ):
+        train(configure(small | {"checkpoint_every": 1}, base), tmp_path)
+    assert not checkpoint_paths(RunFolder(tmp_path))
+    assert not RunFolder(tmp_path).read_metrics()
+
+
+def test_the_checkpoint_before_a_run_diverged_is_kept_and_goes_on(small, tmp_path, monkeypatch):
+    config = RunConfig.model_validate(small)
+
+    def diverge(row):
+        monkeypatch.setattr(pendulum, "factor", LARGE if row.iteration == 2 else 10.0)
+
+    with pytest.raises(TrainingFailedError, match=r"after iteration 3: train/critic_loss .*000002 is as it was: lower"):
+        train(config, tmp_path, diverge)
+    assert [path.name for path in checkpoint_paths(RunFolder(tmp_path))] == ["000002"]
+    monkeypatch.setattr(pendulum, "factor", 10.0)
+    assert len(train(config, tmp_path)) == 5
+
+
+def test_a_heuristic_beyond_the_range_of_rewards_is_refused(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(pendulum, "factor", 3e38)
+    with pytest.raises(HeuristicError, match=r"pendulum:upright returned -?\d.\d+e\+38 for .* at most 8.51e\+37"):
+        train(RunConfig.model_validate(small), tmp_path)
+
+
+def test_an_environment_whose_returns_are_not_finite_fails_the_run(small, tmp_path):
+    small["environment"] = {"id": "tests.experiments.odd_environments:Priceless-v0", "n_envs": 2}
+    with pytest.raises(TrainingFailedError, match=r"after iteration 1: .*Priceless-v0 .* an episode is inf: mend its"):
+        train(RunConfig.model_validate(small | {"guidance": None}), tmp_path)
+    assert not checkpoint_paths(RunFolder(tmp_path))
 
 
 def test_evaluation_needs_no_heuristic_and_heeds_its_seed(small, tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +43,10 @@ class Trainer(Protocol):
 
     def iterate(self) -> dict[str, float]:
         """Collect a batch, and train on it, reshaped; return what the iteration's row says of that."""
+        ...
+
+    def not_finite(self) -> str | None:
+        """Name what is not finite, if anything: a weight, an optimiser's state, a loss of the newest iteration."""
         ...
 
     def log(self, row: Row) -> None:
@@ -113,7 +117,7 @@ def build_guidance(config: RunConfig, env: VecEnv, folder: RunFolder) -> Guidanc
     except HeuristicError:  # of a heuristic that was found, and does not suit
         raise
     except ValueError as error:
-        raise ConfigurationError(f"guidance.heuristic: {error}") from None
+        raise ConfigurationError(f"guidance.heuristic: {error}") from error
     digest = getattr(heuristic, "digest", None)
     if digest is not None:
         folder.pin_input(f"heuristic {guidance.heuristic}", digest)
@@ -151,6 +155,18 @@ def heuristic_columns(statistics: HeuristicStatistics) -> dict[str, float]:
     """Return what a row says of h; NaN where nothing arrived."""
     limits = (statistics.minimum, statistics.maximum) if statistics.count else (np.nan, np.nan)
     return dict(zip(("h_mean", "h_min", "h_max"), (statistics.mean, *limits), strict=True))
+
+
+def find_not_finite(values: Any, name: str = "") -> str | None:
+    """Return the name of the first number or array that is not finite, among nested containers of them."""
+    if isinstance(values, Mapping | list | tuple):
+        entries = values.items() if isinstance(values, Mapping) else enumerate(values)
+        found = (find_not_finite(value, f"{name}.{key}" if name else str(key)) for key, value in entries)
+        return next(filter(None, found), None)
+    array = np.asarray(values)
+    if array.dtype.kind != "f" or np.isfinite(np.sum(array, dtype=np.float64)):  # where one is not, no sum is
+        return None
+    return name
 
 
 def derive_seed(config: RunConfig, purpose: int, iteration: int) -> int:

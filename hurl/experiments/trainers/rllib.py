@@ -31,6 +31,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
     ENV_RUNNER_SAMPLING_TIMER,
+    LEARNER_RESULTS,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
     TIMERS,
 )
@@ -60,6 +61,7 @@ from hurl.experiments.trainers.base import (
     build_environment,
     build_guidance,
     derive_seed,
+    find_not_finite,
     guidance_columns,
     heuristic_columns,
 )
@@ -92,6 +94,7 @@ class RLlibTrainer:
         self.config, self.folder = config, folder
         self.iteration = self.steps = 0
         self.returns: deque[float] = deque(maxlen=NEWEST_EPISODES)
+        self._losses: dict[str, float] = {}
         with closing(build_environment(config, 1, config.seed)) as env:  # which must exist
             self.guidance = build_guidance(config, env, folder)
             with refusals(config):
@@ -150,7 +153,8 @@ class RLlibTrainer:
         except RuntimeError as error:
             raise TrainingFailedError(f"training failed after iteration {self.iteration}: {error}") from error
         seconds = perf_counter() - began
-        sampled = results[ENV_RUNNER_RESULTS]
+        sampled, learnt = results[ENV_RUNNER_RESULTS], results.get(LEARNER_RESULTS, {}).get(DEFAULT_MODULE_ID, {})
+        self._losses = {name: float(value) for name, value in learnt.items() if name.endswith("loss")}
         self.iteration += 1
         self.steps = int(sampled[NUM_ENV_STEPS_SAMPLED_LIFETIME])
         # RLlib takes a single value out of its list
@@ -174,6 +178,11 @@ class RLlibTrainer:
         return columns | {
             name: float(sampled[f"guidance_{name}"]) for name in HEURISTIC if f"guidance_{name}" in sampled
         }
+
+    def not_finite(self) -> str | None:
+        """Look at the learners' parameters and optimisers, and at what they have logged of their losses."""
+        found = (result.get() for result in self.algorithm.learner_group.foreach_learner(_find_not_finite))
+        return find_not_finite(self._losses) or next(filter(None, found), None)
 
     def log(self, row: Row) -> None:
         """Write the figures of an iteration."""
@@ -255,6 +264,14 @@ def _set_learner_state(algorithm: Algorithm, stored: Mapping[str, Any]) -> None:
     algorithm.learner_group.set_state({COMPONENT_LEARNER: learner})
     algorithm.learner_group.foreach_learner(_set_adapted, adapted=stored["adapted"])
     algorithm.env_runner_group.sync_weights(from_worker_or_learner_group=algorithm.learner_group, inference_only=True)
+
+
+def _find_not_finite(learner: Learner) -> str | None:
+    """Look at what is learnt alone: modules keep constants that may be infinite, such as limits."""
+    parameters = learner.module[DEFAULT_MODULE_ID].named_parameters()
+    learnt = {name: parameter.detach().cpu().numpy() for name, parameter in parameters}
+    optimisers = map_tensors(learner.get_state(components=COMPONENT_OPTIMIZER)[COMPONENT_OPTIMIZER], np.asarray)
+    return find_not_finite({"weights": learnt, "optimisers": optimisers})
 
 
 def _read_adapted(learner: Learner) -> dict[str, float]:

@@ -50,6 +50,7 @@ from hurl.experiments.trainers.base import (
     build_environment,
     build_guidance,
     derive_seed,
+    find_not_finite,
     guidance_columns,
 )
 from hurl.guidance import Guidance
@@ -181,6 +182,16 @@ class SB3Trainer:
             "seconds_training": training,
             **guidance_columns(self.guidance, self.config.gamma),
         }
+
+    def not_finite(self) -> str | None:
+        """Look at the networks of all rungs and their optimisers, and at the losses that are to be logged."""
+        rungs = self.model.read_rungs() if isinstance(self.model, GuidedAlgorithm) else {}
+        networks = {"model": internals.read_state(self.model)}
+        networks |= {f"rung {rung}": state["networks"] for rung, state in rungs.items()}
+        losses = {
+            name: float(value) for name, value in self.model.logger.name_to_value.items() if name.endswith("loss")
+        }
+        return find_not_finite(losses) or find_not_finite(networks)
 
     def log(self, row: Row) -> None:
         """Write the row beside what the model logs."""
