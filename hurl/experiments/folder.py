@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import RunConfig, parse_yaml, validate
+from hurl.experiments.config import RunConfig, validate
 from hurl.experiments.errors import RunFolderError
 from hurl.experiments.metrics import Row, read_rows, write_rows
+from hurl.experiments.yaml_text import parse_yaml
 from hurl.files import lock_file, package_versions, write_whole
 
 
@@ -42,7 +43,7 @@ class RunFolder:
                 f"{self.path} is not a run folder, it has no {self.config_file.name}: name the folder of a run, "
                 "or one of its checkpoints"
             )
-        return validate(parse_yaml(self.config_file.read_text("utf-8"), str(self.config_file)), str(self.config_file))
+        return validate(parse_yaml(self.config_file.read_bytes(), str(self.config_file)), str(self.config_file))
 
     @contextmanager
     def open(self, config: RunConfig) -> Iterator[None]:
