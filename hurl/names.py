@@ -139,9 +139,17 @@ def find_function(name: str) -> Callable[..., Any]:
     try:
         module = import_module(module_name)
     except (ModuleNotFoundError, SyntaxError) as error:
-        raise ValueError(f"{name!r} can't be imported: {error}") from None
+        raise ValueError(f"{name!r} can't be imported: {error}{_near_modules(error, module_name)}") from None
     names = [key for key, value in vars(module).items() if callable(value)]
     if function_name not in names:
         raise ValueError(f"{module_name} has no function {function_name!r}{nearest(function_name, names)}")
     function: Callable[..., Any] = getattr(module, function_name)
     return function
+
+
+def _near_modules(error: ImportError | SyntaxError, name: str) -> str:
+    """Return which modules a name that is of none may mean: of those in the working folder and beside a YAML file."""
+    if not isinstance(error, ModuleNotFoundError) or error.name != name:
+        return ""
+    folders = [os.curdir, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return nearest(name, {module.name for module in pkgutil.iter_modules(folders)})
