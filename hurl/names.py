@@ -242,7 +242,8 @@ def find_module(name: str) -> ModuleType:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too, which would end a command as if it were done
-        raise ValueError(f"{name!r} can't be imported: {describe_fault(error)}{_hidden(module_name)}") from error
+        hint = _near_modules(error, module_name) or _hidden(module_name)
+        raise ValueError(f"{name!r} can't be imported: {describe_fault(error)}{hint}") from error
 
 
 def describe_exception(error: BaseException) -> str:
@@ -292,3 +293,10 @@ def _hidden(name: str) -> str:
             if own.is_file() and not Path(found).is_relative_to(folder):
                 return f"; {own} is hidden by {found}: give yours another name"
     return ""
+
+
+def _near_modules(error: BaseException, name: str) -> str:
+    """Return which modules a name that is of none may mean: of those in the working folder and beside a YAML file."""
+    if not isinstance(error, ModuleNotFoundError) or error.name != name:
+        return ""
+    return nearest(name, {module.name for module in pkgutil.iter_modules(own_folders())})

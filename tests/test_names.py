@@ -1,3 +1,6 @@
+import os
+import sys
+
 import pytest
 
 from hurl.envs import make_env
@@ -46,3 +49,18 @@ def test_whatever_a_module_raises_is_told_with_its_place(find, text, fault, tmp_
     (tmp_path / "faulty.py").write_text(text)
     with pytest.raises(ValueError, match=rf"'faulty:CartPole-v1' can't be imported: .*{fault}"):
         find("faulty:CartPole-v1")
+
+
+def test_a_misspelt_module_is_told_with_the_nearest_beside_it(tmp_path, monkeypatch):
+    for name in "here", "beside":
+        (tmp_path / name).mkdir()
+    (tmp_path / "here" / "swinging_up.py").write_text("def upright(observations):\n    return 0\n")
+    (tmp_path / "beside" / "pendulums.py").write_text("import nothing_such\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("HURL_PATH", f"{tmp_path / 'here'}{os.pathsep}{tmp_path / 'beside'}")
+    with pytest.raises(ValueError, match=r"No module named 'swing_up'; did you mean 'swinging_up'\?$"):
+        find_function("swing_up:upright")
+    with pytest.raises(ValueError, match=r"No module named 'pendulum'; did you mean 'pendulums'\?$"):
+        find_function("pendulum:upright")
+    with pytest.raises(ValueError, match=r"No module named 'nothing_such'$"):
+        find_function("pendulums:upright")

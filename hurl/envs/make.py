@@ -10,6 +10,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
 from hurl.envs.sparse_reacher import HORIZON, SPARSE_REACHER_ID, SparseReacherVecEnv
 from hurl.names import find_module, nearest
+from hurl.values import MOST_ENVIRONMENTS, NOTHING, check_value, show, whole
 
 Backend = Literal["auto", "envpool", "gymnasium"]
 
@@ -64,10 +65,8 @@ def make_env(
     """
     if backend not in get_args(Backend):
         raise ValueError(f"backend must be one of {', '.join(get_args(Backend))}, not {backend!r}.")
-    if n_envs < 1:
-        raise ValueError(f"n_envs must be at least 1, not {n_envs}.")
-    if max_episode_steps is not None and max_episode_steps < 1:
-        raise ValueError(f"max_episode_steps must be at least 1, not {max_episode_steps}.")
+    check_value("n_envs", n_envs, whole(1, MOST_ENVIRONMENTS))
+    check_value("max_episode_steps", max_episode_steps, whole(1) | NOTHING)
 
     if ":" in env_id:
         find_module(env_id)
@@ -106,7 +105,11 @@ def _envpool_ids(*, required: bool) -> set[str]:
 
 
 def _gymnasium_env(env_id: str, max_episode_steps: int | None, options: dict[str, Any]) -> gym.Env[Any, Any]:
-    env: gym.Env[Any, Any] = gym.make(env_id, max_episode_steps=max_episode_steps, **options)
+    try:
+        env: gym.Env[Any, Any] = gym.make(env_id, max_episode_steps=max_episode_steps, **options)
+    except TypeError as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"Gymnasium's {env_id} can't have the options {show(options)}: {reason}") from error
     space = single_precision(env.observation_space)
     if space is not env.observation_space:
         env = TransformObservation(env, lambda observation: observation.astype(np.float32), space)

@@ -51,12 +51,17 @@ def procgen_id(game: str, difficulty: Difficulty = "easy") -> str:
     return f"{game.capitalize()}{difficulty.capitalize()}-v0"
 
 
+def is_procgen(env_id: str) -> bool:
+    """Whether an id is that of a game of Procgen."""
+    return _PROCGEN_ID.fullmatch(env_id) is not None
+
+
 def prepare_procgen(env_id: str, max_episode_steps: int | None = None) -> None:
     """Do what EnvPool needs before it makes a game of Procgen; other environments need nothing.
 
     :param max_episode_steps: the time limit that a user asks for, None for the task's own
     """
-    if _PROCGEN_ID.fullmatch(env_id) is None:
+    if not is_procgen(env_id):
         return
     if max_episode_steps is not None:
         # EnvPool takes the number for a label: an episode that the game ends before it counts as terminated.

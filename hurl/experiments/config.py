@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -21,6 +20,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     Tag,
     ValidationError,
+    ValidationInfo,
     create_model,
     model_serializer,
 )
@@ -28,21 +28,37 @@ from pydantic.functional_validators import BeforeValidator, InstanceOf, field_va
 
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.libraries import Demand, Library, find_library
+from hurl.experiments.parameters import check_parameters
+from hurl.experiments.yaml_text import parse_yaml, write_yaml
 from hurl.guidance import Shaping, check_shaping
 from hurl.ladder import Ladder
 from hurl.names import HeuristicFunction, HeuristicName, is_yaml, nearest, nearest_or_all, parse_heuristic
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
+from hurl.values import MOST_ENVIRONMENTS, MOST_THREADS, show
+
+OPTION = "--set"  # with which values are set anew on the command line
 
 VARIANTS = "variants"  # the key of a preset, or of a user's file, under which are several runs
 
 
 class Strict(BaseModel):
-    """Data in which a key that there is not is an error."""
+    """Data in which a key that there is not is an error, and so are texts and truth values in the place of numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     # What is made for other runs is named by a digest of configurations, which keys that came later must not change.
     only_where_set: ClassVar[tuple[str, ...]] = ()
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse what pydantic would turn into a number: `true` is none, nor is a text that looks like one."""
+        assert info.field_name is not None
+        types = set(_types_in(cls.model_fields[info.field_name].annotation))
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, bool | str) and type(item) not in types and types & {int, float}:
+                raise ValueError(f"input should be a valid {'integer' if int in types else 'number'}")
+        return value
 
     @model_serializer(mode="wrap")
     def _leave_out_unset(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -50,11 +66,19 @@ class Strict(BaseModel):
         return {key: value for key, value in values.items() if key not in self.only_where_set or value is not None}
 
 
+def _types_in(annotation: Any) -> Iterator[Any]:
+    """Yield the types that an annotation names: of `list[float] | None`, float and None."""
+    for part in get_args(annotation):
+        yield from _types_in(part)
+    if not get_args(annotation):
+        yield annotation
+
+
 class EnvironmentConfig(Strict):
     """Where the agent acts."""
 
     id: str = Field(description="a Gymnasium or EnvPool id, e.g. Hopper-v4")
-    n_envs: int = Field(8, ge=1, description="environments that step together")
+    n_envs: int = Field(8, ge=1, le=MOST_ENVIRONMENTS, description="environments that step together")
     backend: Literal["auto", "envpool", "gymnasium"] = "auto"
     options: dict[str, Any] = Field({}, description="further arguments of the environment")
 
@@ -62,6 +86,15 @@ class EnvironmentConfig(Strict):
     def code(self) -> list[str]:
         """The code that it names: `module:id`, and the like among the options, as of environments around others."""
         return _named_code([self.id, self.options])
+
+    @field_validator("options")
+    @classmethod
+    def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        environments = {key: f"environment.{key}" for key in ("backend", "id", "n_envs")}
+        for key, place in (environments | {"seed": "seed", "threads": "threads"}).items():
+            if key in options:
+                raise ValueError(f"{key!r} has no place here, set {place}")
+        return options
 
 
 class AlgorithmConfig(Strict):
@@ -256,7 +289,8 @@ class DataConfig(Strict):
     def run(self) -> RunConfig:
         """The run whose checkpoints are the policies."""
         assert self.train is not None
-        return load_config(self.train, as_overrides({"iterations": self.iterations} | self.settings))
+        values = as_overrides({"iterations": self.iterations} | self.settings)
+        return load_config(self.train, values, "data.settings")
 
     @property
     def policy_count(self) -> int:
@@ -295,14 +329,19 @@ class RunConfig(Strict):
     updates_per_iteration: int | None = Field(
         None, ge=1, description="gradient steps after each batch, off-policy only"
     )
-    evaluation_episodes: int = Field(10, ge=1, description="after each iteration, by the policy without exploration")
+    evaluation_episodes: int = Field(
+        10, ge=1, le=MOST_ENVIRONMENTS, description="after each iteration, by the policy without exploration"
+    )
     checkpoint_every: int = Field(5, ge=1, description="iterations from one checkpoint to the next")
-    seed: int = Field(0, ge=0)
-    threads: int = Field(1, ge=1, description="processor cores the run may use; with 1 it repeats exactly")
+    seed: int = Field(0, ge=0, lt=2**32)
+    threads: int = Field(
+        1, ge=1, le=MOST_THREADS, description="processor cores the run may use; with 1 it repeats exactly"
+    )
 
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
         """Check what depends on several values."""
+        check_parameters(self.algorithm.name, self.algorithm.parameters)
         if self.iterations == 0 and self.warm_start is None:
             raise ValueError("iterations: input should be greater than or equal to 1, got 0 without a warm_start")
         if self.guidance is not None:
@@ -403,17 +442,18 @@ class RunConfig(Strict):
 
     def to_yaml(self) -> str:
         """Return the whole configuration as YAML."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        return write_yaml(self.model_dump(mode="json"))
 
 
-def load_config(source: str, overrides: Iterable[str] = ()) -> RunConfig:
+def load_config(source: str, overrides: Sequence[str] = (), origin: str = OPTION) -> RunConfig:
     """Return the configuration that a preset or a YAML file names, some values set anew.
 
     :param source: a preset and its variant, `sparse-reacher/hurl`, or the path of a YAML file, with `/variant` where
         it has several
     :param overrides: `key=value` each, keys dotted, values YAML: `guidance.schedule.lambda0=0.9`
+    :param origin: where overrides were written, which an error names
     """
-    return validate(apply_settings(_read_source(source), overrides), source)
+    return validate(apply_settings(_read_source(source), overrides, origin), source, overrides, origin)
 
 
 def load_environment(env_id: str, settings: Iterable[str] = ()) -> EnvironmentConfig:
@@ -426,8 +466,7 @@ def load_environment(env_id: str, settings: Iterable[str] = ()) -> EnvironmentCo
     try:
         return EnvironmentConfig.model_validate(values)
     except ValidationError as error:
-        problems = [dict(problem) | {"loc": ("environment", *problem["loc"])} for problem in error.errors()]
-        raise ConfigurationError("; ".join(_describe(problem, values) for problem in problems)) from None
+        raise _refusal(error, values, f"--env {env_id}", settings, OPTION, ("environment",)) from None
 
 
 def as_text(value: Any) -> str:
@@ -437,23 +476,29 @@ def as_text(value: Any) -> str:
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     """Return dotted keys and their values as `key=value` each."""
-    return [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
 
 
-def apply_settings(values: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """Return values with some set anew, `key=value` each, keys dotted, values YAML."""
+def apply_settings(values: dict[str, Any], settings: Iterable[str], origin: str = OPTION) -> dict[str, Any]:
+    """Return values with some set anew, `key=value` each, keys dotted, values YAML.
+
+    :param origin: where they were written, which an error names
+    """
     changed = dict(values)
     for setting in settings:
         key, separator, text = setting.partition("=")
         if not separator or not key:
-            raise ConfigurationError(f"{setting!r} is not of the form key=value")
+            raise ConfigurationError(f"{origin} {setting!r} is not of the form key=value")
         *parents, last = key.split(".")
         place = changed
         for parent in parents:
             child = place.get(parent)
             place[parent] = dict(child) if isinstance(child, dict) else {}
             place = place[parent]
-        place[last] = parse_yaml(f"value: {text}", setting)["value"]
+        parsed = parse_yaml(f"value: {text}", f"{origin} {setting}")
+        if len(parsed) > 1:
+            raise ConfigurationError(f"{origin} {setting} sets more than one value: give each an option of its own")
+        place[last] = parsed["value"]
     return changed
 
 
@@ -465,13 +510,43 @@ def with_values(config: RunConfig, values: Mapping[str, Any], source: str) -> Ru
     return validate(apply_settings(config.model_dump(mode="json"), as_overrides(values)), source)
 
 
-def validate(values: Mapping[str, Any], source: str) -> RunConfig:
-    """Check values against the configuration; an error says which key, and the nearest one where it is unknown."""
+def validate(values: Mapping[str, Any], source: str, overrides: Sequence[str] = (), origin: str = OPTION) -> RunConfig:
+    """Check values against the configuration; an error says which key, and the nearest one where it is unknown.
+
+    :param source: of the values, which an error names
+    :param overrides: `key=value` each, which are among the values; an error names the one that it is of
+    :param origin: where overrides were written
+    """
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:
-        problems = "; ".join(_describe(dict(problem), values) for problem in error.errors())
-        raise ConfigurationError(f"{source}: {problems}") from None
+        raise _refusal(error, values, source, overrides, origin) from None
+
+
+def _refusal(
+    error: ValidationError,
+    values: Mapping[str, Any],
+    source: str,
+    overrides: Sequence[str],
+    origin: str,
+    parents: tuple[str, ...] = (),
+) -> ConfigurationError:
+    """Return what is wrong with values, each problem after the override that it is of, or else the source.
+
+    :param parents: the keys that the values are under
+    """
+    told: dict[str, list[str]] = {}
+    for problem in error.errors():
+        text = _describe(dict(problem) | {"loc": (*parents, *problem["loc"])}, values)
+        words = [".".join(map(str, problem["loc"]))] if problem["loc"] else re.findall(r"[\w.]+", text)
+        guilty = [override for override in overrides if _is_of(override.partition("=")[0], words)]
+        told.setdefault(f"{origin} {guilty[-1]}" if guilty else source, []).append(text)
+    return ConfigurationError("; ".join(f"{place}: {'; '.join(texts)}" for place, texts in told.items()))
+
+
+def _is_of(key: str, words: Iterable[str]) -> bool:
+    """Whether one of some words is a dotted key, or one above or below it."""
+    return any(f"{word}.".startswith(f"{key}.") or f"{key}.".startswith(f"{word}.") for word in words)
 
 
 def preset_names() -> list[str]:
@@ -538,7 +613,7 @@ def _read_family(name: str) -> dict[str, Any]:
         raise ConfigurationError(
             f"there is no file {name!r}: give a YAML file, or a preset such as {preset_names()[0]}"
         )
-    values = parse_yaml(path.read_text("utf-8"), name)
+    values = parse_yaml(read_regular(path, follow_links=True), name)
     _check_family(values, name)
     return values
 
@@ -569,27 +644,7 @@ def _check_family(values: dict[str, Any], source: str) -> None:
 def _presets() -> dict[str, dict[str, Any]]:
     """Return the presets by name, as their files have them; read once, for a campaign loads hundreds of variants."""
     files = sorted(resources.files("hurl.experiments").joinpath("presets").iterdir(), key=lambda file: file.name)
-    return {file.name.removesuffix(".yaml"): parse_yaml(file.read_text("utf-8"), file.name) for file in files}
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML in which 1e-4 is a number, as it is everywhere but in YAML 1.1."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+0123456789.")
-)
-
-
-def parse_yaml(text: str, source: str) -> dict[str, Any]:
-    """Parse a YAML mapping."""
-    try:
-        values = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict):
-        raise ConfigurationError(f"{source} must hold keys and values, found {type(values).__name__}")
-    return values
+    return {file.name.removesuffix(".yaml"): parse_yaml(file.read_bytes(), file.name) for file in files}
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any] | None, *, only_existing: bool = False) -> dict[str, Any]:
@@ -628,7 +683,7 @@ def _describe(problem: dict[str, Any], values: Mapping[str, Any]) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:
         return str(message)
-    return f"{where}: {message[0].lower()}{message[1:]}, got {problem['input']!r}"
+    return f"{where}: {message[0].lower()}{message[1:]}, got {show(problem['input'])}"
 
 
 def _keys_at(parents: list[str], values: Mapping[str, Any]) -> list[str]:

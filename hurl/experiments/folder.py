@@ -11,9 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import RunConfig, parse_yaml, validate
+from hurl.experiments.config import RunConfig, validate
 from hurl.experiments.errors import RunFolderError
 from hurl.experiments.metrics import Row, read_rows, write_rows
+from hurl.experiments.yaml_text import parse_yaml
 from hurl.files import (
     check_file,
     check_folder,
@@ -75,8 +76,7 @@ class RunFolder:
                 f"{self.path} is not a run folder, it has no {self.config_file.name}: name the folder of a run, "
                 "or one of its checkpoints"
             )
-        text = read_regular(self.config_file).decode("utf-8")
-        return validate(parse_yaml(text, str(self.config_file)), str(self.config_file))
+        return validate(parse_yaml(read_regular(self.config_file), str(self.config_file)), str(self.config_file))
 
     @contextmanager
     def open(self, config: RunConfig) -> Iterator[None]:

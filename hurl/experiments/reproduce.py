@@ -13,11 +13,12 @@ from pydantic import Field
 from pydantic.functional_validators import model_validator
 
 from hurl.experiments.campaign import Campaign, CampaignRun, check_settings, settings_with_a_place
-from hurl.experiments.config import RunConfig, Strict, apply_settings, load_config, merge, parse_yaml, validate
+from hurl.experiments.config import RunConfig, Strict, apply_settings, load_config, merge, validate
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import recipe_of
+from hurl.experiments.yaml_text import parse_yaml
 from hurl.names import nearest_or_all
 
 GAUNTLET = "gauntlet"
@@ -101,7 +102,7 @@ class Reduction(Strict):
         """
         settings = settings_with_a_place(config, settings)
         values = merge(config.model_dump(mode="json"), self.changes, only_existing=True)
-        changed = validate(apply_settings(values, settings), "the reproduction")
+        changed = validate(apply_settings(values, settings), "the reproduction", settings)
         iterations = ceil(config.iterations * self.iterations)
         if steps is not None and config.iterations > 0:
             iterations = ceil(steps / changed.steps_per_iteration)
@@ -282,7 +283,7 @@ def _figure_of(panel: str) -> str:
 
 def _read() -> dict[str, Any]:
     file = resources.files("hurl.experiments").joinpath("figures.yaml")
-    return parse_yaml(file.read_text("utf-8"), file.name)
+    return parse_yaml(file.read_bytes(), file.name)
 
 
 def _dotted(changes: dict[str, Any], prefix: str = "") -> dict[str, Any]:

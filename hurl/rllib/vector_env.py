@@ -33,7 +33,7 @@ def on_envpool(config: AlgorithmConfig, env_id: str, *, threads: int = 1, **opti
     known = set(envpool.list_all_envs())
     if env_id not in known:
         raise UnknownEnvironmentError(env_id, "envpool", known)
-    env_config = {"env_id": env_id, "num_threads": threads, **options}
+    env_config = {"env_id": env_id, "threads": threads, **options}
     on_pool = config.copy(copy_frozen=False)
     on_pool.environment(EnvPoolVectorEnv, env_config=env_config)
     return on_pool.env_runners(gym_env_vectorize_mode="vector_entry_point")
@@ -47,7 +47,7 @@ class EnvPoolVectorEnv(VectorEnv[Array, Array, Array]):
     numbers: RLlib counts its env runners' seeds upwards, so that those of single environments must not be counted from
     them.
 
-    :param config: `env_id`, `num_envs`, and arguments of `envpool.make`
+    :param config: `env_id`, `num_envs`, `threads`, and arguments of `envpool.make`
     """
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012

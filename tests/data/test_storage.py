@@ -12,6 +12,7 @@ import pytest
 
 from hurl.data import DatasetError, load_episodes, summarize
 from hurl.data.storage import find_dataset
+from hurl.files import MisplacedError
 from tests.data.examples import random_episodes, write_minari
 
 ID = "test/noise-v0"
@@ -142,7 +143,7 @@ def test_arrays_in_other_files_are_not_read(data, tmp_path):
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(name, data):
     (data / name).unlink()
     os.mkfifo(data / name)
-    with pytest.raises(DatasetError, match=f"there is no file {name}"):
+    with pytest.raises(MisplacedError, match=f"{name} is a pipe in the place of a file"):
         load_episodes(ID)
 
 

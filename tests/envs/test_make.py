@@ -252,10 +252,15 @@ def test_a_module_of_environments_that_ends_the_process_is_named(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_envs": 0}, "n_envs must be at least 1, not 0"),
-        ({"n_envs": -3}, "n_envs must be at least 1, not -3"),
+        ({"n_envs": 0}, "n_envs must be a whole number from 1 to 10,000, got 0"),
+        ({"n_envs": -3}, "n_envs must be a whole number from 1 to 10,000, got -3"),
+        ({"n_envs": 10**9}, "n_envs must be a whole number from 1 to 10,000, got 1000000000"),
+        ({"threads": -5}, "threads must be a whole number from 1 to 1,024, got -5"),
+        ({"threads": 1_000_000}, "threads must be a whole number from 1 to 1,024, got 1000000"),
         ({"backend": "gym"}, "backend must be one of auto, envpool, gymnasium, not 'gym'"),
-        ({"max_episode_steps": 0}, "max_episode_steps must be at least 1, not 0"),
+        ({"max_episode_steps": 0}, "max_episode_steps must be a whole number from 1 to .*, got 0"),
+        ({"max_episode_steps": "long"}, "max_episode_steps must be a whole number from 1 to .*, got 'long'"),
+        ({"backend": "gymnasium", "gravity": 3}, "Gymnasium's CartPole-v1 can't have the options {'gravity': 3}"),
     ],
 )
 def test_bad_arguments_are_named(arguments: dict[str, Any], message: str) -> None:

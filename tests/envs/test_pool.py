@@ -158,8 +158,46 @@ def test_any_seed_of_stable_baselines3_is_taken() -> None:
 def test_options_reach_the_task() -> None:
     environments = EnvPoolVecEnv("Hopper-v4", 1, seed=0, exclude_current_positions_from_observation=False)
     assert environments.reset().shape == (1, 12)
-    with pytest.raises(TypeError, match=r"Hopper-v4 does not take these options.*'gravity'"):
-        EnvPoolVecEnv("Hopper-v4", 1, seed=0, gravity=1)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "message"),
+    [
+        ("Hopper-v4", {"gravity": 1}, "EnvPool's Hopper-v4 has no option 'gravity'; there are .*frame_skip"),
+        ("Hopper-v4", {"frame_skp": 1}, "EnvPool's Hopper-v4 has no option 'frame_skp'; did you mean 'frame_skip'"),
+        *[
+            ("CartPole-v1", {name: value}, f"EnvPool's CartPole-v1 has no option '{name}'")
+            for name, value in {
+                "base_path": "/nowhere",
+                "batch_size": 1,
+                "env_seed": [1],
+                "from_pixels": True,
+                "max_num_players": 10**9,
+                "num_envs": 7,
+                "num_threads": -5,
+            }.items()
+        ],
+        ("CartPole-v1", {"max_episode_steps": -1}, "max_episode_steps of .* a whole number from 1 to .*, got -1"),
+        ("CartPole-v1", {"max_episode_steps": 2**31}, "max_episode_steps of .* to 2,147,483,646, got 2147483648"),
+        ("CartPole-v1", {"reward_threshold": "x"}, "reward_threshold of EnvPool's CartPole-v1 must be a finite number"),
+        ("CartPole-v1", {"thread_affinity_offset": -7}, "thread_affinity_offset of .* number from -1 to .*, got -7"),
+        ("Hopper-v4", {"healthy_z_min": float("nan")}, "healthy_z_min of .* must be a finite number, got nan"),
+        ("Hopper-v4", {"post_constraint": "x"}, "post_constraint of .* must be true or false, got 'x'"),
+        ("Hopper-v4", {"xml_file": 3}, "xml_file of .* must be a text, got 3"),
+        ("Hopper-v4", {"frame_stack": 0}, "frame_stack of .* must be a whole number from 1 to"),
+        ("Pong-v5", {"noop_max": 0}, "noop_max of .* must be a whole number from 1 to"),
+        ("Pong-v5", {"img_height": 1.5}, "img_height of .* must be a whole number from 1 to .*, got 1.5"),
+    ],
+)
+def test_what_a_task_does_not_take_is_named(env_id: str, options: dict[str, Any], message: str) -> None:
+    """Some of it would end the whole process."""
+    with pytest.raises(ValueError, match=message):
+        EnvPoolVecEnv(env_id, 2, seed=0, **options)
+
+
+def test_options_that_would_end_the_process_end_another_one() -> None:
+    with pytest.raises(ValueError, match=r"Pong-v5 does not run with the options .*'nope'.*: ROM file .* not found"):
+        EnvPoolVecEnv("Pong-v5", 1, seed=0, task="nope")
 
 
 def test_a_replay_buffer_gets_the_true_next_observations() -> None:

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from hurl.experiments.config import load_config, preset_names
@@ -156,12 +158,59 @@ def test_yaml_round_trip(tmp_path):
         (["guidance.schedule={kind: constant, lambda0: 1, alpha: 2}"], "alpha=2.0 has no meaning for kind: constant"),
         (["guidance.schedule={kind: linear, lambda0: 1, omega: 2}"], "omega=2.0 is for kind: tanh"),
         (["iterations"], "'iterations' is not of the form key=value"),
-        (["iterations={"], "not YAML"),
+        (["iterations={"], "^--set iterations={, line 1 is not YAML"),
+        (["iterations=3\nseed: 4"], "sets more than one value"),
+        (["seed=true"], "^--set seed=true: seed: input should be a valid integer, got True"),
+        (["seed=yes"], "^--set seed=yes, line 1: yes is ambiguous"),
+        (["seed=1:8"], "seed: input should be a valid integer, got '1:8'"),
+        (["seed='5'"], "seed: input should be a valid integer, got '5'"),
+        (["seed=4294967296"], "seed: input should be less than 4294967296"),
+        (["gamma=true"], "gamma: input should be a valid number, got True"),
+        (["gamma=.nan"], "gamma: input should be a finite number, got nan"),
+        (["updates_per_iteration=true"], "updates_per_iteration: input should be a valid integer, got True"),
+        (["guidance.schedule.lambda0=true"], "guidance.schedule.lambda0: input should be a valid number, got True"),
+        (
+            ["guidance.schedule={kind: ladder, rungs: [true]}"],
+            "guidance.schedule.rungs: input should be a valid number",
+        ),
+        (["environment.n_envs=1000000000"], "environment.n_envs: input should be less than or equal to 10000"),
+        (["evaluation_episodes=1000000000"], "evaluation_episodes: input should be less than or equal to 10000"),
+        (["threads=1000000"], "threads: input should be less than or equal to 1024"),
+        (["environment.options.seed=3"], "environment.options: 'seed' has no place here, set seed"),
+        (["environment.options={threads: 3}"], "environment.options: 'threads' has no place here, set threads"),
     ],
 )
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(ConfigurationError, match=message):
         load_config("sparse-reacher/hurl", settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "blamed"),
+    [
+        (["seed=1", "batch_size=0"], "--set batch_size=0: unknown key 'batch_size'"),
+        (["environment={n_envs: 4}", "seed=1"], "--set environment={n_envs: 4}: the key 'environment.id' is missing"),
+        (["guidance.schedule.lambda0=2"], "--set guidance.schedule.lambda0=2: guidance.schedule: lambda0 must lie"),
+        (["environment.n_envs=3"], "--set environment.n_envs=3: steps_per_iteration=10000 must be a multiple"),
+        (["algorithm.parameters.tau=2"], "--set algorithm.parameters.tau=2: algorithm.parameters.tau must be"),
+        (["gamma=2", "seed=-1"], "--set gamma=2: gamma: .*, got 2; --set seed=-1: seed: .*, got -1"),
+    ],
+)
+def test_what_is_wrong_with_a_setting_is_not_blamed_on_the_file(settings, blamed):
+    with pytest.raises(ConfigurationError, match=f"^{blamed}"):
+        load_config("sparse-reacher/hurl", settings)
+
+
+def test_what_is_wrong_with_a_file_is_not_blamed_on_a_setting(file):
+    Path(file).write_text(MINIMAL.replace("gamma: 0.95", "gamma: 1.5"))
+    with pytest.raises(ConfigurationError, match=r"run\.yaml: gamma: .*, got 1.5$"):
+        load_config(file, ["seed=1", "algorithm.parameters.tau=0.1"])
+
+
+def test_the_settings_of_data_are_named_as_such():
+    data = load_config("hopper/hurl-mc", ["data.settings.gamma=2"]).data
+    with pytest.raises(ConfigurationError, match=r"^data\.settings gamma=2: gamma: "):
+        _ = data.run
 
 
 def test_unknown_sources_suggest_what_there_is(tmp_path):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hurl.experiments.checkpoint import CheckpointError, checkpoint_paths
-from hurl.experiments.config import RunConfig
-from hurl.experiments.errors import ConfigurationError, RunFolderError, TrainingFailedError
+from hurl.experiments.config import RunConfig, validate
+from hurl.experiments.errors import RunFolderError, TrainingFailedError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
@@ -311,15 +311,20 @@ def test_one_process_at_a_time(small, tmp_path):
         ({"algorithm": {"name": "sb3.SACK"}}, r"no algorithm 'SACK'; did you mean 'SAC'"),
         ({"algorithm": {"name": "SAC"}}, "must begin with one of sb3, contrib, sbx and a dot"),
         ({"algorithm": {"name": "sb3.SAC", "parameters": {"batchsize": 3}}}, "no parameter 'batchsize'; did you mean"),
-        ({"algorithm": {"name": "sb3.SAC", "parameters": {"gamma": 0.3}}}, "set 'gamma' at the top"),
-        ({"algorithm": {"name": "sb3.SAC", "parameters": {"use_sde": True}}}, "'use_sde' could not be resumed exactly"),
+        ({"algorithm": {"name": "sb3.SAC", "parameters": {"gamma": 0.3}}}, "no place for 'gamma': set it at the top"),
+        (
+            {"algorithm": {"name": "sb3.SAC", "parameters": {"use_sde": True}}},
+            "no place for 'use_sde': a run with it could not be resumed exactly",
+        ),
         ({"algorithm": {"name": "sb3.SAC", "parameters": {"train_freq": 7}}}, "sets 'train_freq' already"),
         (
             {"algorithm": {"name": "sb3.PPO", "parameters": {"n_steps": 200}}, "updates_per_iteration": None},
             "n_steps=200 must divide .* = 50",
         ),
-        ({"algorithm": {"name": "sb3.SAC", "parameters": {"learning_rate": "fast"}}}, "can't be built"),
-        ({"environment": {"id": "Pendulum-v1", "n_envs": 2, "options": {"gravity": 3}}}, "can't be built.*gravity"),
+        (
+            {"environment": {"id": "Pendulum-v1", "n_envs": 2, "options": {"gravity": 3}}},
+            "EnvPool's Pendulum-v1 has no option 'gravity'; there are .*max_episode_steps",
+        ),
         ({"algorithm": {"name": "sb3.PPO"}}, "updates_per_iteration is for off-policy algorithms"),
         (
             {"algorithm": {"name": "sb3.SAC", "parameters": {"policy_kwargs": {"activation_fn": "tan"}}}},
@@ -334,5 +339,5 @@ def test_one_process_at_a_time(small, tmp_path):
     ],
 )
 def test_what_cannot_be_built_is_named(small, tmp_path, change, message):
-    with pytest.raises(ConfigurationError, match=message):
-        train(RunConfig.model_validate(small | change), tmp_path)
+    with pytest.raises(ValueError, match=message):
+        train(validate(small | change, "run.yaml"), tmp_path)

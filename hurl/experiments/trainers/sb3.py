@@ -53,19 +53,19 @@ from hurl.experiments.trainers.base import (
     find_not_finite,
     guidance_columns,
 )
-from hurl.guidance import Guidance
+from hurl.guidance import Guidance, HeuristicError
 from hurl.names import nearest
 from hurl.prior import PriorData
 from hurl.sb3 import JumpStart, Rehearsal, guided, internals, jump_started, warm_start
 from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.jump_start import JumpStarted
 from hurl.sb3.replay import GuidedReplayBuffer
+from hurl.values import show
 
 # Where a checkpoint's weights hold those of a ladder's rungs but the last, whose place is that of a model without one.
 RUNGS = "rungs"
 # Where they hold those of the policy that begins the episodes of a jump start.
 GUIDE = "guide"
-NOT_RESUMABLE = ("replay_buffer_class", "rollout_buffer_class", "optimize_memory_usage", "use_sde", "target_kl")
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 
 
@@ -372,22 +372,25 @@ def _build_model(
     if config.jump_start is not None:
         algorithm = jump_started(algorithm)
         parameters["jump_start"] = JumpStart(**config.jump_start.model_dump())
-    model: BaseAlgorithm = algorithm(config.algorithm.policy, env, gamma=config.gamma, seed=config.seed, **parameters)
+    policy = config.algorithm.policy
+    try:
+        model: BaseAlgorithm = algorithm(policy, env, gamma=config.gamma, seed=config.seed, **parameters)
+    except (ConfigurationError, HeuristicError, OSError):
+        raise
+    except Exception as error:  # libraries raise what they like
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigurationError(
+            f"{config.algorithm.name} on {config.environment.id} can't be built with algorithm.policy {policy!r} and "
+            f"algorithm.parameters {show(config.algorithm.parameters)}: {reason}"
+        ) from error
     return model
 
 
 def _parameters(config: RunConfig, algorithm: type[Any]) -> dict[str, Any]:
-    """Return the arguments of the algorithm: those of the configuration, checked, and the iteration's batch sizes."""
+    """Return the arguments of the algorithm: those of the configuration, and the iteration's batch sizes."""
     parameters = deepcopy(config.algorithm.parameters)  # algorithms write into what they are given
     known = inspect.signature(algorithm).parameters
     for key in parameters:
-        if key in ("gamma", "seed"):
-            raise ConfigurationError(f"set {key!r} at the top of the configuration, not in algorithm.parameters")
-        if key in NOT_RESUMABLE:
-            raise ConfigurationError(
-                f"a run with {key!r} could not be resumed exactly: leave it out of algorithm.parameters, "
-                "or train in Python with hurl.guided()"
-            )
         if key not in known:
             raise ConfigurationError(f"{config.algorithm.name} has no parameter {key!r}{nearest(key, known)}")
     if "policy_kwargs" in parameters:

@@ -7,7 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import RunConfig, load_config, parse_yaml, preset_names, with_values
+from hurl.experiments.config import RunConfig, load_config, preset_names, with_values
+from hurl.experiments.yaml_text import parse_yaml
 from hurl.names import is_yaml, nearest
 
 Scalar = bool | int | float | str | None
@@ -45,7 +46,7 @@ def read_grid(name: str, stage: Stage) -> Grid:
 
     :param name: a grid of the package, such as `mujoco`, or a YAML file with the keys of each stage
     """
-    values = parse_yaml(_grid_text(name), name)
+    values = parse_yaml(_read_grid_file(name), name)
     if unknown := [key for key in values if key not in list(Stage)]:
         raise TuningError(
             f"{name}: unknown stage {unknown[0]!r}{nearest(str(unknown[0]), [stage.value for stage in Stage])}"
@@ -60,17 +61,17 @@ def read_grid(name: str, stage: Stage) -> Grid:
     return {str(key): list(choices) for key, choices in grid.items()}
 
 
-def _grid_text(name: str) -> str:
+def _read_grid_file(name: str) -> bytes:
     if is_yaml(name):
         if not Path(name).is_file():
             raise TuningError(f"there is no grid file {name!r}: write one, or take --grid mujoco or procgen")
-        return Path(name).read_text("utf-8")
+        return Path(name).read_bytes()
     files = resources.files("hurl.experiments").joinpath("grids").iterdir()
     grids = {file.name.removesuffix(".yaml"): file for file in files}
     if name not in grids:
         hint = nearest(name, grids) or f"; there are {', '.join(sorted(grids))}, or give a YAML file"
         raise TuningError(f"there is no grid {name!r}{hint}")
-    return grids[name].read_text("utf-8")
+    return grids[name].read_bytes()
 
 
 def _check_choices(name: str, choices: Any) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import optuna
-import yaml
 from pydantic import ValidationError
 
-from hurl.experiments.config import RunConfig, Strict, parse_yaml, with_values
+from hurl.experiments.config import RunConfig, Strict, with_values
 from hurl.experiments.errors import ConfigurationError, RunFolderError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
@@ -23,6 +22,7 @@ from hurl.experiments.metrics import Row
 from hurl.experiments.tasks import Task
 from hurl.experiments.tuning.grid import Grid, Stage, TuningError
 from hurl.experiments.tuning.scale import STARTUP_TRIALS, Scale, Timing
+from hurl.experiments.yaml_text import parse_yaml, write_yaml
 from hurl.files import lock_file, open_lock, read_regular, write_whole
 
 TrialState = optuna.trial.TrialState
@@ -100,13 +100,13 @@ class Study:
         if not self.exists:
             raise TuningError(f"{self.folder} holds no study, it has no {self.file.name}: begin one with `hurl tune`")
         try:
-            return StudyConfig.model_validate(parse_yaml(read_regular(self.file).decode("utf-8"), str(self.file)))
-        except (ValidationError, ConfigurationError, UnicodeDecodeError):
+            return StudyConfig.model_validate(parse_yaml(read_regular(self.file), str(self.file)))
+        except (ValidationError, ConfigurationError):
             raise TuningError(f"{self.file} is damaged: remove {self.folder}, or choose another --out") from None
 
     def write(self, settings: StudyConfig) -> None:
         """Write down what determines it."""
-        text = yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        text = write_yaml(settings.model_dump(mode="json"))
         write_whole(self.file, text.encode())
         self.__dict__.pop("settings", None)
 
