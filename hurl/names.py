@@ -11,6 +11,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterable
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Self, TypeVar
@@ -287,10 +288,11 @@ def _is_standard(name: str) -> bool:
 def _hidden(name: str) -> str:
     """Say that a module of the user's own is hidden by another one of its name, where it is."""
     package = name.partition(".")[0]
-    found = getattr(sys.modules.get(package), "__file__", None) or "Python's own"
+    spec = find_spec(package)
+    found = "" if spec is None else str(spec.origin)
     for folder in map(Path, own_folders()):
         for own in (folder / f"{package}.py", folder / package / "__init__.py"):
-            if own.is_file() and not Path(found).is_relative_to(folder):
+            if spec is not None and own.is_file() and not Path(found).is_relative_to(folder):
                 return f"; {own} is hidden by {found}: give yours another name"
     return ""
 

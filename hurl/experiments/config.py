@@ -30,6 +30,7 @@ from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.libraries import Demand, Library, find_library
 from hurl.experiments.parameters import check_parameters
 from hurl.experiments.yaml_text import parse_yaml, write_yaml
+from hurl.files import read_regular
 from hurl.guidance import Shaping, check_shaping
 from hurl.ladder import Ladder
 from hurl.names import HeuristicFunction, HeuristicName, is_yaml, nearest, nearest_or_all, parse_heuristic
