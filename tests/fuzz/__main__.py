@@ -19,6 +19,7 @@ from tests.fuzz import artefacts, configurations, interruptions
 from tests.fuzz.harness import Outcome, Verdict
 
 BEGIN, END = "<!-- begin of the table of `make fuzz` -->", "<!-- end of the table -->"
+LENGTH = 600  # characters of a case that are shown
 
 
 class Case(Protocol):
@@ -81,7 +82,8 @@ def run_cases(chosen: dict[str, Sequence[Case]], jobs: int) -> Counter[tuple[str
             (name, case), verdict = tasks[task], task.result()
             counts[name, verdict.outcome] += 1
             if verdict.outcome.is_forbidden:
-                progress.console.print(f"{verdict.outcome.value}: {verdict.detail}\n    {case}", markup=False)
+                text = f"{verdict.outcome.value}: {verdict.detail}\n    {str(case)[:LENGTH]}"
+                progress.console.print(text, markup=False, soft_wrap=True)
             bad = sum(number for (_, outcome), number in counts.items() if outcome.is_forbidden)
             progress.update(bar, advance=1, description=f"{bad} forbidden")
     return counts

@@ -269,9 +269,9 @@ def _run(folder: Path, words: tuple[str, ...]) -> None:
 
 def save_zip() -> None:
     """Save a model as Stable-Baselines3 does."""
-    from stable_baselines3 import SAC as Algorithm
+    import stable_baselines3
 
-    Algorithm("MlpPolicy", "Pendulum-v1", **SAC["algorithm"]["parameters"]).save(f"{NAME}.zip")
+    stable_baselines3.SAC("MlpPolicy", "Pendulum-v1", **SAC["algorithm"]["parameters"]).save(f"{NAME}.zip")
 
 
 def begin_study() -> None:

@@ -218,10 +218,8 @@ def digest(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         mode = path.lstat().st_mode
-        if stat.S_ISLNK(mode):
-            content = os.readlink(path).encode()
-        else:
-            content = path.read_bytes() if stat.S_ISREG(mode) else b""
+        content = path.read_bytes() if stat.S_ISREG(mode) else b""
+        content += os.fsencode(os.readlink(path)) if stat.S_ISLNK(mode) else b""
         found[str(path.relative_to(folder))] = f"{stat.S_IFMT(mode)} {hashlib.sha256(content).hexdigest()}"
     return found
 

@@ -1,4 +1,4 @@
-"""What commands import, imported once for all cases: each case is a fork of a process that has it, and has no threads."""
+"""What commands import, once for all: each case is a fork of a process that has it, and that has no threads."""
 
 from hurl.experiments.process import prepare_process
 
@@ -27,6 +27,7 @@ for module in (
     "sb3_contrib",
     "scipy.stats",
     "tensorboard",
+    "tests.fuzz.artefacts",
     "torch._dynamo",
     "torch.utils.tensorboard",
 ):
