@@ -157,6 +157,8 @@ class Configuration:
             return Verdict(Outcome.foreign, ", ".join(lost))
         if verdict.outcome is Outcome.hang and self.is_large:
             return Verdict(Outcome.ran, "at work until its time was up, as its large numbers ask for")
+        if verdict.outcome is Outcome.refused and not self.is_named(verdict.detail):
+            return Verdict(Outcome.raw, f"neither the key nor the value is named: {verdict.detail}")
         return verdict
 
     def _read(self, here: Path) -> Result:
@@ -164,6 +166,11 @@ class Configuration:
             return call(check, (f"{NAME}.yaml",), here)
         words = ("train", f"{NAME}.yaml", "--out", NAME)
         return run_hurl(words, here, seconds=PATIENCE if self.is_large else SECONDS)
+
+    def is_named(self, sentence: str) -> bool:
+        """Return whether a sentence names the file, or a key that was changed, or its value; text can be anything."""
+        words = [word for change in self.changes for word in (change.place[-1], repr(change.value))]
+        return self.insertion is not None or any(word in sentence for word in (f"{NAME}.yaml", *words))
 
     @property
     def is_large(self) -> bool:
