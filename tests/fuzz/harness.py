@@ -19,7 +19,7 @@ from typing import Any
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.fuzz.preload"])
-SECONDS = 120.0  # after which a command hangs; it takes one or two
+SECONDS = 180.0  # after which a command hangs; it takes one, and on a busy machine many
 MEMORY = 4 << 30  # bytes, beyond what the imports take
 FEWEST_WORDS = 4
 # A library's own words, as the command line shows an error that nobody foresaw, but for two kinds that are foreseen.
@@ -128,6 +128,7 @@ def call(
     :param largest_file: bytes that a file may have at most
     """
     errors, changes = folder.with_name(f"{folder.name}.err"), folder.with_name(f"{folder.name}.changes")
+    errors.touch()
     limits = _Limits(trap, largest_file)
     process = PROCESSES.Process(target=_begin, args=(function, arguments, folder, errors, changes, limits))
     process.start()
@@ -137,7 +138,7 @@ def call(
         process.kill()
         process.join()
     text = errors.read_text("utf-8", "replace")
-    return Result(None if is_late else process.exitcode, text, 0 if trap is None else changes.stat().st_size)
+    return Result(None if is_late else process.exitcode, text, changes.stat().st_size if changes.exists() else 0)
 
 
 @dataclass(frozen=True)
