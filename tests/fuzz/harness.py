@@ -11,14 +11,17 @@ import resource
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.fuzz.preload"])
+LOCK = threading.Lock()  # a process's exit code is read by any thread that starts another, and can be read once
 SECONDS = 180.0  # after which a command hangs; it takes one, and on a busy machine many
 MEMORY = 4 << 30  # bytes, beyond what the imports take
 FEWEST_WORDS = 4
@@ -131,14 +134,16 @@ def call(
     errors.touch()
     limits = _Limits(trap, largest_file)
     process = PROCESSES.Process(target=_begin, args=(function, arguments, folder, errors, changes, limits))
-    process.start()
-    process.join(seconds)
-    is_late = process.exitcode is None
-    if is_late:
+    with LOCK:
+        process.start()
+    wait([process.sentinel], seconds)
+    with LOCK:
+        code = process.exitcode
+    if code is None:
         process.kill()
-        process.join()
+        wait([process.sentinel])
     text = errors.read_text("utf-8", "replace")
-    return Result(None if is_late else process.exitcode, text, changes.stat().st_size if changes.exists() else 0)
+    return Result(code, text, changes.stat().st_size if changes.exists() else 0)
 
 
 @dataclass(frozen=True)
