@@ -237,11 +237,18 @@ def _places(values: Any, above: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Configuration:
-    """Return a strategy of configurations with one to three mistakes."""
+    """Return a strategy of configurations with a mistake or two in their values, or one in their text."""
     base = draw(st.sampled_from([*RUNS, *RUNS, *RUNS, *PRESETS]))  # as many runs as presets
     present = _places(RUNS[base] if base in RUNS else preset_values(base))
     setting = st.builds(Change, st.just("set"), st.sampled_from([*present, *PLACES]), st.sampled_from(VALUES))
     moving = st.builds(Change, st.sampled_from(["drop", "rename", "repeat"]), st.sampled_from(present))
-    changes = draw(st.lists(setting | setting | moving, max_size=2))
     insertion = st.tuples(st.integers(0, 999).map(lambda place: place / 1000), st.sampled_from(TEXTS))
-    return Configuration(base, tuple(changes), draw(insertion) if not changes or draw(st.integers(0, 9)) == 0 else None)
+    if draw(st.integers(0, 3)) == 0:
+        return Configuration(base, (), draw(insertion))
+    return Configuration(
+        base, tuple(draw(st.lists(setting | setting | moving, min_size=1, max_size=2, unique_by=_place)))
+    )
+
+
+def _place(change: Change) -> tuple[str, ...]:
+    return change.place

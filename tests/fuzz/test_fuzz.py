@@ -28,13 +28,13 @@ def check(case):
     assert not verdict.outcome.is_forbidden, f"{verdict.outcome.value}: {verdict.detail}\n{case}"
 
 
-@settings(FEW, max_examples=150)
+@settings(FEW, max_examples=160)
 @given(configurations.cases())
 def test_a_configuration_with_mistakes_is_refused_or_trained(case):
     check(case)
 
 
-@settings(FEW, max_examples=80)
+@settings(FEW, max_examples=70)
 @given(artefacts.cases())
 def test_a_damaged_artefact_is_refused_or_does_no_harm(case):
     check(case)
@@ -42,13 +42,13 @@ def test_a_damaged_artefact_is_refused_or_does_no_harm(case):
 
 @pytest.mark.parametrize("work", interruptions.WORKS)
 def test_a_command_that_was_killed_gives_the_same_results_when_it_is_repeated(work):
-    for case in interruptions.spread(list(interruptions.kills(work)), 4):
+    for case in interruptions.spread(list(interruptions.kills(work)), 3):
         check(case)
 
 
 @pytest.mark.parametrize("work", interruptions.WORKS)
 def test_a_full_disk_loses_nothing(work):
-    for case in interruptions.spread(list(interruptions.full_disks(work)), 3):
+    for case in interruptions.spread(list(interruptions.full_disks(work)), 2):
         check(case)
 
 
