@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 SUDO := $(shell [ $$(id -u) = 0 ] || echo sudo)
 
-.PHONY: demo test lint pytest browser clean
+.PHONY: demo test fuzz lint pytest browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hurl demo --out runs/demo
@@ -15,6 +15,10 @@ test: $(VENV)/.installed-dev browser
 
 pytest: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
+# Thousands of tries at breaking it; the table goes into the docs. FUZZ="--cases 500 --seed 1" for others.
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.fuzz --page docs/reliability.md $(FUZZ)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

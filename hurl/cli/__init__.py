@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import traceback
 from pathlib import Path
 
@@ -16,6 +17,7 @@ __all__ = ["campaign", "chain", "collect", "diagnose", "fit", "main", "presets",
 def main() -> None:
     """Run the command line: an error is one sentence, and a traceback only with --debug."""
     look_in(Path.cwd())  # for heuristics and environments of the user's own
+    threading.excepthook = _tell_thread_error
     try:
         app()
     except (KeyboardInterrupt, SystemExit):
@@ -24,3 +26,9 @@ def main() -> None:
         if "--debug" in sys.argv:
             traceback.print_exc()
         sys.exit(report_error(error))
+
+
+def _tell_thread_error(error: threading.ExceptHookArgs) -> None:
+    """Keep what a thread could not write to itself: TensorBoard's hands that to the one that trains, which tells it."""
+    if not issubclass(error.exc_type, OSError):
+        threading.__excepthook__(error)
