@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 import hurl
 from hurl import guidance as guidance_module
 from hurl.guidance import Episode, Guidance, HeuristicError, reshape
+from hurl.heuristics.simple import Engineered
 from hurl.schedules import ConstantSchedule, LinearSchedule
 
 FINITE = st.floats(-1e6, 1e6, width=32)
@@ -242,6 +243,16 @@ def test_whatever_a_heuristic_raises_names_it(error, message):
     with pytest.raises(HeuristicError, match=f"{named}{message}$") as caught:
         guidance(raising(error)).evaluate(np.zeros((3, 2)))
     assert caught.value.__cause__ is error
+
+
+def fail(observations):
+    raise LookupError("no such place")
+
+
+def test_a_function_in_a_saved_heuristic_is_named_too():
+    stored = Engineered("tests.test_guidance:fail")
+    with pytest.raises(HeuristicError, match=r"'tests.test_guidance:fail'\) failed for .*: LookupError: no such place"):
+        guidance(stored).evaluate(np.zeros((3, 2)))
 
 
 def test_an_interruption_in_a_heuristic_stays_one():

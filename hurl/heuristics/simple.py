@@ -56,6 +56,9 @@ class Engineered(StorableHeuristic):
         except ValueError as error:
             raise HeuristicError(f"the engineered heuristic {error}") from error
 
+    def __repr__(self) -> str:
+        return f"Engineered({self.name!r})"
+
     @classmethod
     def fit(cls, dataset: Any, *, function: str, gamma: float | None = None, root: Path | None = None) -> Self:
         """Return the function, for the dataset's observations and any discount."""
