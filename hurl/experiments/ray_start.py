@@ -103,13 +103,15 @@ def job_config() -> Any:
     """
     from ray.job_config import JobConfig
 
-    class Config(JobConfig):
-        def _serialize(self) -> str:
-            folders = self._py_driver_sys_path
-            self._py_driver_sys_path = [folder for folder in folders if folder not in own_folders()]
-            return str(super()._serialize())
+    config: Any = JobConfig()
+    serialize = config._serialize  # called once Ray has added the folder
 
-    return Config()
+    def serialize_without_own_folders() -> Any:
+        config._py_driver_sys_path = [path for path in config._py_driver_sys_path if path not in own_folders()]
+        return serialize()
+
+    config._serialize = serialize_without_own_folders
+    return config
 
 
 def _start(ray: ModuleType, cores: int) -> None:
