@@ -13,6 +13,7 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
 from hurl.guidance import HeuristicError
 from tests.experiments import pendulum
+from hurl.files import MisplacedError
 from tests.experiments.conftest import SAC, repeating
 
 CARTPOLE = {"environment": {"id": "CartPole-v1", "n_envs": 2}}
@@ -184,7 +185,7 @@ def test_a_run_that_failed_at_its_last_checkpoint_is_not_done(small, tmp_path):
         if row.iteration == 4:
             blocker.write_text("in the way: the folder of this name can't be put there")
 
-    with pytest.raises(OSError, match="Not a directory"):
+    with pytest.raises(MisplacedError, match="000005 is a file in the place of a folder"):
         train(config, tmp_path / "run", block)
     assert len(RunFolder(tmp_path / "run").read_metrics()) == 5
     blocker.unlink()
