@@ -155,6 +155,8 @@ class Pool:
         if max_episode_steps is not None:
             options["max_episode_steps"] = max_episode_steps
         _check_options(env_id, options)
+        if not is_procgen(env_id):  # whose games raise errors
+            _try_out(env_id, options)
         try:
             with _quiet():
                 spec = envpool.make_spec(env_id, **options)
@@ -164,8 +166,6 @@ class Pool:
         for space in own_spaces:
             if isinstance(space, spaces.Dict | spaces.Tuple):
                 raise ValueError(f"{env_id} has a {type(space).__name__} space, and only single arrays are handled.")
-        if not is_procgen(env_id):  # whose games raise errors
-            _try_out(env_id, options)
         self.observation_space, self.action_space = map(single_precision, own_spaces)
         self.max_episode_steps = int(spec.config.max_episode_steps)
         # At its own time limit EnvPool reports every episode as truncated, also one that terminates in that very step.

@@ -418,9 +418,9 @@ def test_collecting_from_a_run_on_procgen(tmp_path):
         ({"algorithm": {"name": "rllib.APPO"}}, r"APPO can't be guided: its batches wait in queues"),
         ({"algorithm": {"name": "rllib.PPO", "policy": "Mlp"}}, r"policy 'Mlp' must be one of MlpPolicy, ImpalaCNN"),
         (with_parameters(PPO, num_epoch=2), r"rllib.PPO has no parameter 'num_epoch'; did you mean 'num_epochs'"),
-        (with_parameters(PPO, gamma=0.9), r"set 'gamma' at the top of the configuration"),
+        (with_parameters(PPO, gamma=0.9), r"no place for 'gamma': set it at the top"),
         (with_parameters(PPO, env_runners={"rollout_length": 2}), r"no parameter 'env_runners.rollout_length'; did"),
-        (with_parameters(PPO, env_runners=2), r"parameters.env_runners must hold keys and values, got 2"),
+        (with_parameters(PPO, env_runners=2), r"parameters.env_runners must be keys and values, got 2"),
         (with_parameters(PPO, env_runners={"num_env_runners": 2}), r"n_envs=1 must be a multiple of num_env_runners=2"),
         (with_parameters(PPO, env_runners={"num_env_runners": -1}), r"num_env_runners must be .* not negative, got -1"),
         (with_parameters(PPO, env_runners={"num_env_runners": "two"}), r"must be a number .*, got 'two'"),
@@ -429,7 +429,10 @@ def test_collecting_from_a_run_on_procgen(tmp_path):
             r"learners.num_learners must be a whole number, got 0.5",
         ),
         (with_parameters(PPO, train_batch_size_per_learner=800), r"=200 must be a multiple of .*, 800 steps: leave"),
-        (with_parameters(PPO, train_batch_size_per_learner=0), r"=200 must be a multiple of .*, 0 steps: leave"),
+        (
+            with_parameters(PPO, train_batch_size_per_learner=0),
+            r"_per_learner must be a whole number .*, got 0",
+        ),
         (with_parameters(PPO, minibatch_size=1000), r"rllib.PPO on CartPole-v1 can't be built: .*minibatch_size"),
         (
             {"environment": {"id": "CartPole-v7", "n_envs": 1}},
