@@ -7,12 +7,13 @@ import fcntl
 import io
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
 
-__all__ = ["aside", "lock_file", "package_versions", "write_table", "write_whole"]
+__all__ = ["aside", "lock_file", "making", "package_versions", "write_table", "write_whole"]
 
 PACKAGES = (
     "hurl",
@@ -34,6 +35,20 @@ PACKAGES = (
 def aside(path: Path) -> Path:
     """Return where something is made that is to appear whole at a path: beside it, under a hidden name."""
     return path.with_name(f".{path.name}.part")
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; where what follows fails, those that it made and that are empty are removed."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # of the first that is not empty
+            for path in missing:
+                path.rmdir()
+        raise
 
 
 def write_whole(path: Path, content: bytes) -> None:

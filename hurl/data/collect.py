@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +19,7 @@ from gymnasium.spaces import Box, Discrete
 
 from hurl.data.rollout import CollectionError, Policy, Rollout, roll_out
 from hurl.data.storage import check_dataset_id, datasets_folder, find_dataset, reading
-from hurl.files import aside, lock_file, write_whole
+from hurl.files import aside, lock_file, making, write_whole
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -93,12 +94,7 @@ def collect(
     plan = _Plan(tuple(policies), transitions, env.num_envs, seed, dict(environment or {}))
     parts = aside(folder)
     if not (folder / "data").exists():
-        parts.mkdir(parents=True, exist_ok=True)
-        with (parts / "lock").open("w") as lock:
-            if not lock_file(lock):
-                raise CollectionError(
-                    f"another process is collecting {dataset_id}: wait for it, or choose another dataset id"
-                )
+        with _taken(parts, dataset_id):
             if not (folder / "data").exists():
                 env = env.venv if isinstance(env, VecMonitor) else env  # what it adds up is in the data
                 for index in range(len(policies)):
@@ -108,6 +104,21 @@ def collect(
     _check_plan(plan, dataset, folder)
     shutil.rmtree(parts, ignore_errors=True)
     return dataset
+
+
+@contextmanager
+def _taken(parts: Path, dataset_id: str) -> Iterator[None]:
+    """Take the folder of the parts for this process; one into which nothing was collected is removed again."""
+    with making(parts), (parts / "lock").open("w") as lock:
+        if not lock_file(lock):
+            raise CollectionError(
+                f"another process is collecting {dataset_id}: wait for it, or choose another dataset id"
+            )
+        try:
+            yield
+        finally:
+            if [path.name for path in parts.iterdir()] == ["lock"]:
+                (parts / "lock").unlink()
 
 
 def summarize(dataset: MinariDataset) -> list[PolicySummary]:
