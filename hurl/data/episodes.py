@@ -75,7 +75,7 @@ class Episodes:
                 f"dataset {self.name} has {name} of {array.dtype}, shape {array.shape[1:]}, that are not of its space "
                 f"{space}: collect it anew"
             )
-        if isinstance(space, Discrete) and not ((array >= space.start) & (array < space.start + space.n)).all():
+        if isinstance(space, Discrete) and not ((array >= space.start) & (array - int(space.start) < space.n)).all():
             raise DatasetError(f"dataset {self.name} has {name} that are not of its space {space}: collect it anew")
 
     def __len__(self) -> int:
