@@ -11,7 +11,8 @@ import platform
 import re
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
@@ -23,6 +24,7 @@ __all__ = [
     "check_folder",
     "lock_file",
     "make_folder",
+    "making",
     "open_lock",
     "open_log",
     "own_aside",
@@ -138,6 +140,20 @@ def own_aside(path: Path) -> Path:
     for leftover in _leftovers(path):
         remove(leftover)
     return aside(path.with_name(f"{path.name}.{os.getpid()}"))
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; where what follows fails, those that it made and that are empty are removed."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    make_folder(folder)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # of the first that is not empty
+            for path in missing:
+                path.rmdir()
+        raise
 
 
 def write_whole(path: Path, content: bytes) -> None:

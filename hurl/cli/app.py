@@ -132,8 +132,10 @@ def interruptible() -> Iterator[None]:
 def report_error(error: BaseException) -> int:
     """Print an error in one sentence; return the exit code: 2 for bad input, 1 for a failure at run time."""
     message = printable(" ".join(str(error).split()))
-    is_input = isinstance(error, ValueError | ImportError)
-    if isinstance(error, OSError) and not is_input:
+    is_input = isinstance(error, ValueError | ImportError | FileExistsError | NotADirectoryError)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        message = printable(f"there is a file where the folder {error.filename} should be: name another folder")
+    elif isinstance(error, OSError) and not is_input:
         message += "; nothing written before is lost: mend this and repeat the command to carry on"
     elif not is_input:
         message = f"{type(error).__name__}: {message} (repeat with --debug for the traceback)"

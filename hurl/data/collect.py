@@ -6,6 +6,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +18,7 @@ from gymnasium.spaces import Box, Discrete
 
 from hurl.data.rollout import CollectionError, Policy, Rollout, roll_out
 from hurl.data.storage import check_dataset_id, datasets_folder, find_dataset, reading
-from hurl.files import MisplacedError, aside, lock_file, make_folder, open_lock, read_regular, remove, write_whole
+from hurl.files import MisplacedError, aside, lock_file, making, open_lock, read_regular, remove, write_whole
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -92,12 +93,7 @@ def collect(
     plan = _Plan(tuple(policies), transitions, env.num_envs, seed, dict(environment or {}))
     parts = aside(folder)
     if not (folder / "data").exists():
-        make_folder(parts)
-        with open_lock(parts / "lock") as lock:
-            if not lock_file(lock):
-                raise CollectionError(
-                    f"another process is collecting {dataset_id}: wait for it, or choose another dataset id"
-                )
+        with _taken(parts, dataset_id):
             if not (folder / "data").exists():
                 env = env.venv if isinstance(env, VecMonitor) else env  # what it adds up is in the data
                 for index in range(len(policies)):
@@ -107,6 +103,21 @@ def collect(
     _check_plan(plan, dataset, folder)
     remove(parts)
     return dataset
+
+
+@contextmanager
+def _taken(parts: Path, dataset_id: str) -> Iterator[None]:
+    """Take the folder of the parts for this process; one into which nothing was collected is removed again."""
+    with making(parts), open_lock(parts / "lock") as lock:
+        if not lock_file(lock):
+            raise CollectionError(
+                f"another process is collecting {dataset_id}: wait for it, or choose another dataset id"
+            )
+        try:
+            yield
+        finally:
+            if [path.name for path in parts.iterdir()] == ["lock"]:
+                (parts / "lock").unlink()
 
 
 def summarize(dataset: MinariDataset) -> list[PolicySummary]:

@@ -57,8 +57,6 @@ class Episodes:
                 f"be as many actions and steps and {transitions + len(self.lengths)} states: got {counts[1]}, "
                 f"{counts[2]} and {counts[0]}"
             )
-        self._check_space("observations", self.states, self.observation_space)
-        self._check_space("actions", self.actions, self.action_space)
         if not len(self.lengths):
             raise DatasetError(f"dataset {self.name} has no complete episode: collect episodes until they end")
         for name, array in (("rewards", self.rewards), ("observations", self.states), ("actions", self.actions)):
@@ -67,16 +65,6 @@ class Episodes:
                 raise DatasetError(
                     f"dataset {self.name} has {count} {name} that are NaN or infinite: leave their episodes out"
                 )
-
-    def _check_space(self, name: str, array: NDArray[Any], space: gym.Space[Any]) -> None:
-        """Refuse an array that is not of a space: of another shape or type, or beyond the last of a Discrete one."""
-        if array.shape[1:] != space.shape or not np.can_cast(array.dtype, space.dtype or array.dtype, "same_kind"):
-            raise DatasetError(
-                f"dataset {self.name} has {name} of {array.dtype}, shape {array.shape[1:]}, that are not of its space "
-                f"{space}: collect it anew"
-            )
-        if isinstance(space, Discrete) and not ((array >= space.start) & (array < space.start + space.n)).all():
-            raise DatasetError(f"dataset {self.name} has {name} that are not of its space {space}: collect it anew")
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -191,9 +179,13 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
             f"{dataset.action_space}: only plain arrays can be used; collect with Gymnasium's FlattenObservation"
         )
     with reading(dataset.storage.data_path):
+        states = np.concatenate([episode.observations for episode in episodes])
+        actions = np.concatenate([episode.actions for episode in episodes])
+        _check_space(dataset.id, "observations", states, dataset.observation_space)
+        _check_space(dataset.id, "actions", actions, dataset.action_space)
         return Episodes(
-            np.concatenate([episode.observations for episode in episodes]),
-            np.concatenate([episode.actions for episode in episodes]),
+            states,
+            actions,
             np.concatenate([episode.rewards for episode in episodes], dtype=np.float64),
             np.array([len(episode) for episode in episodes], np.int64),
             np.array([episode.terminations[-1] for episode in episodes], bool),
@@ -201,3 +193,14 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
             dataset.action_space,
             dataset.id,
         )
+
+
+def _check_space(dataset_id: str, name: str, array: NDArray[Any], space: gym.Space[Any]) -> None:
+    """Refuse an array that is not of a space: of another shape or type, or beyond the last of a Discrete one."""
+    if array.shape[1:] != space.shape or not np.can_cast(array.dtype, space.dtype or array.dtype, "same_kind"):
+        raise DatasetError(
+            f"dataset {dataset_id} has {name} of {array.dtype}, shape {array.shape[1:]}, that are not of its space "
+            f"{space}: collect it anew"
+        )
+    if isinstance(space, Discrete) and not ((array >= space.start) & (array - int(space.start) < space.n)).all():
+        raise DatasetError(f"dataset {dataset_id} has {name} that are not of its space {space}: collect it anew")

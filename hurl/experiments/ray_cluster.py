@@ -99,7 +99,8 @@ def _check_address(address: str) -> None:
             return
         reason = ["no reason given", *trial.stderr.decode(errors="replace").strip().splitlines()][-1]
     raise RayClusterError(
-        f"no Ray cluster answers at {address!r} ({reason}): start one with `ray start --head`, or use --ray local"
+        f"no Ray cluster answers at {address!r} ({reason}): start one with `ray start --head`, set RAY_AUTH_MODE=token "
+        "where it asks for its token, or use --ray local"
     )
 
 

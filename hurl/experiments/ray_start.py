@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -90,10 +91,9 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 def _read_environment_again() -> None:
     """Let Ray, which reads the environment when it is imported, know of mode and token."""
-    from ray._raylet import AuthenticationTokenLoader, Config
-
-    Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
+    raylet: Any = import_module("ray._raylet")
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def job_config() -> Any:

@@ -348,3 +348,10 @@ def test_spaces_without_single_arrays_are_refused(tmp_path):
     env.observation_space = gym.spaces.Dict({"a": Discrete(2)})
     with pytest.raises(CollectionError, match="only of a Box or Discrete space"):
         collect([constant([0])], env, "w-v0", transitions=3, root=tmp_path)
+
+
+def test_a_collection_that_fails_at_once_leaves_no_folder(tmp_path):
+    policy = Policy("bad", lambda seed: lambda observations: np.full(len(observations), 0.5), "bad", "bad", "bad")
+    with pytest.raises(CollectionError, match="whole numbers from 0 to 1"):
+        collect([policy], make_env("CartPole-v1", 2), "ab/w-v0", transitions=10, root=tmp_path / "root")
+    assert not list(tmp_path.iterdir())

@@ -147,12 +147,13 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(name, data):
         load_episodes(ID)
 
 
-def test_states_beyond_a_discrete_space():
+def test_states_beyond_a_discrete_space(tmp_path, monkeypatch):
     episodes = random_episodes(observation_space=gym.spaces.Discrete(5))
     states = episodes.states.copy()
     states[3] = 5
+    write_minari(tmp_path, dataclasses.replace(episodes, states=states), monkeypatch=monkeypatch)
     with pytest.raises(DatasetError, match=r"observations that are not of its space Discrete\(5\)"):
-        dataclasses.replace(episodes, states=states)
+        load_episodes(ID)
 
 
 def test_a_summary_of_a_damaged_dataset(data):

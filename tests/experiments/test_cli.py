@@ -1,5 +1,6 @@
 """The command line as a stranger uses it: in processes of its own, with bad input, kills and a full disk."""
 
+import io
 import random
 import signal
 import subprocess
@@ -9,8 +10,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from hurl.cli import main
+from hurl.cli.app import console
+from hurl.cli.progress import Bars
 from tests.experiments.conftest import SAC, heed_interruptions, repeating
 
 HURL = Path(sys.executable).with_name("hurl")
@@ -90,12 +94,41 @@ def test_bad_input_is_one_sentence_and_exit_code_2(folder, words, message):
     assert not list(folder.glob("runs/run/*")), "a run that is refused leaves no folder"
 
 
+def run_main(words, folder, monkeypatch):
+    """Run a command in this process; return the exit code."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["hurl", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("chain --out file", 2, "there is a file where the folder file should be: name another folder"),
+        ("chain --out file/below", 2, "there is a file where the folder file/below should be: name another folder"),
+        ("chain --out /proc/below", 1, "No such file or directory: '/proc/below'; nothing written before is lost"),
+        ("report [/x]", 2, "there is no folder '[/x]'"),
+        ("report \x1b[2J", 2, r"there is no folder '\x1b[2J'"),
+        ("tune-trial [/x] 0", 2, "[/x] holds no study"),
+        ("presets show [/x]", 2, "there is no preset '[/x]'"),
+    ],
+)
+def test_2_is_for_what_was_written_and_1_for_what_went_wrong(tmp_path, monkeypatch, capsys, words, code, message):
+    (tmp_path / "file").touch()
+    assert run_main(words.split(), tmp_path, monkeypatch) == code
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "what fails leaves nothing behind"
+
+
 @pytest.mark.parametrize(
     ("setting", "message", "code"),
     [
         ("guidance.heuristic=swing:leave", "error: the heuristic swing:leave failed for 2 observations", 2),
-        ("guidance.heuristic=leaving:upright", "'leaving:upright' can't be imported: SystemExit: 0", 2),
-        ("environment.id=leaving:CartPole-v1", "'leaving:CartPole-v1' can't be imported: SystemExit: 0", 2),
+        ("guidance.heuristic=leaving:upright", "'leaving:upright' can't be imported: ", 2),
+        ("environment.id=leaving:CartPole-v1", "'leaving:CartPole-v1' can't be imported: ", 2),
         ("environment.id=tests.experiments.odd_environments:Quitting-v0", "ended it with SystemExit(0)", 1),
         ("guidance.heuristic=swing:halve", "swing:halve writes into the observations that it is given", 2),
     ],
@@ -104,14 +137,31 @@ def test_code_that_ends_the_process_or_spoils_the_data_is_a_failure(
     folder, monkeypatch, capsys, setting, message, code
 ):
     (folder / "leaving.py").write_text("raise SystemExit(0)")
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "argv", ["hurl", "train", "run.yaml", "--set", setting])
     monkeypatch.delitem(sys.modules, "swing", raising=False)
-    with pytest.raises(SystemExit) as ended:
-        main()
+    assert run_main(["train", "run.yaml", "--set", setting], folder, monkeypatch) == code
     assert message in capsys.readouterr().err
-    assert ended.value.code == code
+
+
+def test_an_interruption_ends_any_command_with_130(tmp_path, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hurl.reports.collect_runs", interrupt)
+    assert run_main(["report", "."], tmp_path, monkeypatch) == 130
+
+
+def test_names_are_printed_to_the_letter(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "[/x]:smile:\x1b[2J"
+    assert run_main(["chain", "--out", str(out)], tmp_path, monkeypatch) == 0
+    assert f"Picture: {tmp_path}/[/x]:smile:\\x1b[2J/chain.png" in capsys.readouterr().out
+    with Bars() as bars:
+        bars.draw("[/x]", 1, 2, "[/y]")
+        shown = Console(file=io.StringIO(), width=200)
+        shown.print(bars.make_tasks_table(bars.tasks))
+    assert "[/x]" in shown.file.getvalue()
+    assert "[/y]" in shown.file.getvalue()
+    with console.status("[/x]") as status:
+        assert str(status.status) == "[/x]"
 
 
 def test_debug_shows_the_traceback(folder):

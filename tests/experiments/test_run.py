@@ -11,9 +11,9 @@ from hurl.experiments.errors import RunFolderError, TrainingFailedError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
+from hurl.files import MisplacedError
 from hurl.guidance import HeuristicError
 from tests.experiments import pendulum
-from hurl.files import MisplacedError
 from tests.experiments.conftest import SAC, repeating
 
 CARTPOLE = {"environment": {"id": "CartPole-v1", "n_envs": 2}}
