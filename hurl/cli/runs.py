@@ -27,12 +27,20 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder (runs/NAME/seed-N by default).")] = None,
     seed: Annotated[int | None, typer.Option(help="The seed; short for --set seed=N.")] = None,
     settings: Settings = None,
+    goes_on: Annotated[
+        bool, typer.Option("--continue", help="Go on with the run that is there, with what was set when it began.")
+    ] = False,
     trust: Trust = False,
 ) -> None:
-    """Train an agent; the same command carries on where a stopped run left off."""
+    """Train an agent; the same command carries on where a stopped run left off.
+
+    A finished run goes on with --continue --set iterations=N, where what it did does not depend on its length.
+    """
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
     look_beside(split_variant(source)[0])
     folder = out or CampaignFolder(RUNS).run(run_name(source), config.seed)
+    if goes_on:
+        config = RunFolder(folder).read_config_anew(settings or [], named=config.code, trust=trust)
     if config.data is not None and config.needs_data:
         plan, data = Campaign(RUNS, trust=trust), config.data
         trust = trust or plan.names_fitted_code(config)

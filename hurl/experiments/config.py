@@ -314,7 +314,7 @@ class DataConfig(Strict):
 class RunConfig(Strict):
     """All that determines a run: the same configuration gives the same metrics."""
 
-    only_where_set = ("prior", "jump_start")
+    only_where_set = ("prior", "jump_start", "keep_replay")
     environment: EnvironmentConfig
     algorithm: AlgorithmConfig
     guidance: GuidanceConfig | None = None
@@ -334,6 +334,9 @@ class RunConfig(Strict):
         10, ge=1, le=MOST_ENVIRONMENTS, description="after each iteration, by the policy without exploration"
     )
     checkpoint_every: int = Field(5, ge=1, description="iterations from one checkpoint to the next")
+    keep_replay: bool | None = Field(
+        None, description="whether the replay buffer stays when the run is finished, so that it can be made longer"
+    )
     seed: int = Field(0, ge=0, lt=2**32)
     threads: int = Field(
         1, ge=1, le=MOST_THREADS, description="processor cores the run may use; with 1 it repeats exactly"

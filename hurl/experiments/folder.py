@@ -6,12 +6,12 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import RunConfig, validate
+from hurl.experiments.config import RunConfig, apply_settings, validate
 from hurl.experiments.errors import RunFolderError
 from hurl.experiments.metrics import Row, read_rows, write_rows
 from hurl.experiments.yaml_text import parse_yaml
@@ -68,6 +68,19 @@ class RunFolder:
         check_trust(self.config_file, config.environment.code, trust)
         return config
 
+    def read_config_anew(
+        self, settings: Sequence[str], *, named: Collection[str] = (), trust: bool = False
+    ) -> RunConfig:
+        """Return the configuration of the run, to train on, some values set anew.
+
+        :param settings: `key=value` each
+        :param named: code that the user has named
+        :param trust: whether other code that it names may be run
+        """
+        config = self.parse_config()
+        check_trust(self.config_file, [name for name in config.code if name not in named], trust)
+        return validate(apply_settings(config.model_dump(mode="json"), settings), str(self.config_file), settings)
+
     def parse_config(self) -> RunConfig:
         """Return the configuration of the run, to be shown or compared: nothing that it names may be run."""
         self.check_places()
@@ -98,7 +111,7 @@ class RunFolder:
             for folder in (self.path, self.checkpoints, self.replay):
                 remove_leftovers(folder)
             if self.metrics_file.exists() or self.checkpoints.exists():
-                _compare(self.parse_config(), config, self.path)
+                self._take_up(config)
             else:
                 text = config.to_yaml().encode()
                 if self.exists and read_regular(self.config_file) != text:
@@ -112,10 +125,21 @@ class RunFolder:
                     shutil.rmtree(self.path, ignore_errors=True)  # what went wrong is told, not what is left
                 raise
 
+    def _take_up(self, config: RunConfig) -> None:
+        """Compare the run that is there with one that is wanted, and make it longer where that is all that differs."""
+        from hurl.experiments.extension import is_longer, prepare_extension  # which know this class
+
+        stored = self.parse_config()
+        if is_longer(stored, config):
+            prepare_extension(self, stored, config)
+            write_whole(self.config_file, config.to_yaml().encode())
+        else:
+            _compare(stored, config, self.path)
+
     def is_finished(self, config: RunConfig) -> bool:
         """Whether it holds this very run, trained to its end; what is damaged is not finished."""
         last = self.checkpoints / f"{config.iterations:06d}"
-        if not last.is_dir() or self.replay_files():
+        if not last.is_dir() or (self.replay_files() and not config.keep_replay):
             return False
         from hurl.experiments.checkpoint import check_metrics  # which knows this class
 

@@ -60,7 +60,8 @@ def train(
         else:
             for row in rows:
                 report(row)
-        folder.remove_replay()
+        if not config.keep_replay:
+            folder.remove_replay()
     return rows
 
 

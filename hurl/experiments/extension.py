@@ -1,0 +1,68 @@
+"""A run made longer: it ends as one that was as long from the start, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hurl.experiments.checkpoint import checkpoint_paths
+from hurl.experiments.config import RunConfig
+from hurl.experiments.errors import RunFolderError
+from hurl.experiments.folder import RunFolder
+from hurl.files import remove
+from hurl.ladder import Ladder
+
+HAVING_REPLAY = {"buffer_size", "replay_buffer_config"}  # what parameters tell of a replay buffer
+
+
+def is_longer(stored: RunConfig, wanted: RunConfig) -> bool:
+    """Whether a configuration is that of a stored run but for more iterations."""
+    return 0 < stored.iterations < wanted.iterations and stored == wanted.model_copy(
+        update={"iterations": stored.iterations}
+    )
+
+
+def prepare_extension(folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
+    """Refuse to make a run longer where all it did depends on its length; else leave what the longer one would have.
+
+    A run's last checkpoint may come before the next is due: it is removed, and the iterations since the one before it
+    are computed again.
+    """
+    _check_schedule(folder, stored, wanted)
+    if "exploration_fraction" in _parameters_of(wanted):
+        raise RunFolderError(
+            f"{folder.path} can't be made longer, for {wanted.algorithm.name} explores less and less over all "
+            f"{stored.iterations} iterations: choose another --out for a run of {wanted.iterations}"
+        )
+    _check_replay(folder, stored)
+    for checkpoint in checkpoint_paths(folder):
+        if int(checkpoint.name) % wanted.checkpoint_every != 0:
+            remove(checkpoint)
+
+
+def _check_schedule(folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
+    if stored.guidance is None or wanted.guidance is None:
+        return
+    before, after = (run.guidance.schedule.build(run.iterations) for run in (stored, wanted) if run.guidance)
+    if isinstance(before, Ladder) or isinstance(after, Ladder):
+        return
+    if any(before(iteration) != after(iteration) for iteration in range(1, stored.iterations + 1)):
+        raise RunFolderError(
+            f"{folder.path} can't be made longer, for its λ has risen over {stored.iterations} iterations and would "
+            f"over {wanted.iterations}: choose another --out, and guidance.schedule.iterations where λ is to rise "
+            "over so many, however long the run is"
+        )
+
+
+def _check_replay(folder: RunFolder, stored: RunConfig) -> None:
+    """Refuse a finished run whose replay buffer is gone."""
+    last = folder.checkpoints / f"{stored.iterations:06d}"
+    if last.is_dir() and not folder.replay_files() and HAVING_REPLAY.intersection(_parameters_of(stored)):
+        raise RunFolderError(
+            f"{folder.path} can't be made longer, for its replay buffer was removed when it was finished: choose "
+            "another --out, and keep_replay: true where a run may have to go on"
+        )
+
+
+def _parameters_of(config: RunConfig) -> Collection[str]:
+    """Return the parameters that a run's algorithm has, given or not."""
+    return config.algorithm.library.trainers.known_parameters(config.algorithm.name)
