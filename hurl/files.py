@@ -9,10 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
 
+from hurl import __version__
+
 __all__ = ["aside", "lock_file", "package_versions", "write_whole"]
 
 PACKAGES = (
-    "hurl",
     "numpy",
     "gymnasium",
     "mujoco",
@@ -59,6 +60,7 @@ def lock_file(file: IO[str]) -> bool:
 def package_versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that results depend on."""
     versions: dict[str, str | None] = {"python": platform.python_version(), "machine": platform.machine()}
+    versions["hurl"] = __version__
     for package in PACKAGES:
         try:
             versions[package] = version(package)

@@ -6,7 +6,8 @@ import difflib
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -22,6 +23,7 @@ __all__ = [
     "look_beside",
     "nearest",
     "nearest_or_all",
+    "needs",
     "parse_heuristic",
 ]
 
@@ -115,7 +117,19 @@ def nearest_or_all(name: str, names: Iterable[str]) -> str:
 
 def install_extra(name: str) -> str:
     """Return the remedy where the packages of an extra are missing."""
-    return f"pip install --constraint constraints.txt --editable '.[{name}]' in the clone"
+    return f"pip install 'hurl-rl[{name}]'"
+
+
+@contextmanager
+def needs(what: str, extra: str) -> Iterator[None]:
+    """Name the extra that brings a package, where importing it fails.
+
+    :param what: that needs the package
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{what} needs {error.name}: {install_extra(extra)}", name=error.name) from error
 
 
 def is_yaml(name: str) -> bool:

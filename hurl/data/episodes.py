@@ -14,6 +14,8 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
+from hurl.names import needs
+
 if TYPE_CHECKING:
     from minari import MinariDataset
 
@@ -192,7 +194,8 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
 
 def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
     """Open a Minari dataset that is on this machine."""
-    from minari import MinariDataset
+    with needs("reading a dataset", "experiments"):
+        from minari import MinariDataset
 
     check_dataset_id(dataset_id)
     folder = datasets_folder(root)
@@ -213,14 +216,16 @@ def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
 
 def datasets_folder(root: Path | None) -> Path:
     """Return the folder of Minari datasets, the user's own where none is named."""
-    from minari.storage import get_dataset_path
+    with needs("reading a dataset", "experiments"):
+        from minari.storage import get_dataset_path
 
     return Path(get_dataset_path()) if root is None else root
 
 
 def check_dataset_id(dataset_id: str) -> None:
     """Refuse an id that Minari would not take."""
-    from minari.dataset.minari_dataset import parse_dataset_id
+    with needs("reading a dataset", "experiments"):
+        from minari.dataset.minari_dataset import parse_dataset_id
 
     try:
         parse_dataset_id(dataset_id)

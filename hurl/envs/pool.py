@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from hurl.envs.procgen import prepare_procgen
+from hurl.names import needs
 
 Array = npt.NDArray[Any]
 
@@ -45,7 +46,8 @@ class Pool:
 
     def __init__(self, env_id: str, n_envs: int, *, max_episode_steps: int | None = None, **options: Any) -> None:
         # On first use: only this class needs EnvPool, which not every platform has.
-        import envpool
+        with needs(env_id, "fast"):
+            import envpool
 
         prepare_procgen(env_id, max_episode_steps)
         if max_episode_steps is not None:
