@@ -13,8 +13,10 @@ from hurl.cli.report import report_on
 from hurl.cli.steps import run_campaign
 from hurl.experiments.campaign import Campaign, plan_campaign
 from hurl.experiments.config import load_config
+from hurl.experiments.environments import check_environment
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import RUNS, CampaignFolder
+from hurl.experiments.libraries import check_algorithm
 from hurl.experiments.process import prepare_process
 from hurl.names import is_yaml, look_beside
 
@@ -30,6 +32,8 @@ def train(
 ) -> None:
     """Train an agent; the same command carries on where a stopped run left off."""
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
+    check_algorithm(config.algorithm.name)
+    check_environment(config.environment.id)
     look_beside(source)
     folder = out or CampaignFolder(RUNS).run(Path(source).stem if is_yaml(source) else source, config.seed)
     if config.data is not None and config.needs_data:
