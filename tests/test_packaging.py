@@ -63,8 +63,9 @@ h.save("again")
     assert (tmp_path / "again/README.md").read_text().startswith("---\nlibrary_name: hurl\n")
 
 
-def test_what_an_installation_without_extras_can_not_do_names_the_extra():
+def test_what_an_installation_without_extras_can_not_do_names_the_extra(tmp_path):
     program = f"""{WITHOUT_EXTRAS}
+from pathlib import Path
 import numpy as np
 from gymnasium.spaces import Box
 import hurl, hurl.data
@@ -78,6 +79,7 @@ for attempt in (
     lambda: hurl.make_env("Hopper-v4", backend="envpool"),
     lambda: hurl.heuristics.OfflineRLHeuristic.fit(episodes, gamma=0.9),
     lambda: hurl.rllib,
+    lambda: hurl.tabular.write_chain(Path()),
 ):
     try:
         attempt()
@@ -86,9 +88,9 @@ for attempt in (
 from hurl.__main__ import main
 main()
 """
-    result = run(program)
+    result = run(program, cwd=tmp_path)
     extras = re.findall(r"pip install 'hurl-rl\[(\w+)\]'$", result.stdout, re.MULTILINE)
-    assert extras == ["fast", "experiments", "fast", "offline", "rllib"], result.stdout + result.stderr
+    assert extras == ["fast", "experiments", "fast", "offline", "rllib", "experiments"], result.stdout + result.stderr
     assert result.returncode == 2
     assert re.fullmatch(r"error: the command line needs \w+: pip install 'hurl-rl\[experiments\]'\n", result.stderr)
 
