@@ -34,7 +34,8 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip uninstall --quiet --yes hurl  # what this distribution was called before
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[experiments]"
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hurl.guidance import Guidance, HeuristicError, reshape
 from hurl.ladder import Ladder
 from hurl.names import IN_USE, take_folders
+from hurl.notices import silence_notices
 from hurl.prior import PriorData
 from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, TanhSchedule
 
@@ -48,6 +49,8 @@ __version__ = "0.1.0"
 if os.environ.get(IN_USE):  # a worker of Ray's, say, which is sent what the user's own modules define
     take_folders()
 
+silence_notices()
+
 # Rooms that load torch, JAX or EnvPool are entered on first use, so that `import hurl` stays quick.
 _LAZY = {
     "MonteCarloHeuristic": "hurl.heuristics",
@@ -56,15 +59,16 @@ _LAZY = {
     "load_heuristic": "hurl.heuristics",
     "make_env": "hurl.envs",
 }
+_ROOMS = ("data", "diagnosis", "envs", "experiments", "heuristics", "rllib", "sb3", "tabular")
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name in {"data", "diagnosis", "envs", "experiments", "heuristics", "rllib", "sb3", "tabular"}:
+    if name in _ROOMS:
         return import_module(f"hurl.{name}")
     raise AttributeError(f"module 'hurl' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_ROOMS])

@@ -17,6 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO
 
+from hurl import __version__
+
 __all__ = [
     "MisplacedError",
     "aside",
@@ -37,7 +39,6 @@ __all__ = [
 ]
 
 PACKAGES = (
-    "hurl",
     "numpy",
     "gymnasium",
     "mujoco",
@@ -258,6 +259,7 @@ def open_log(path: Path, *, anew: bool = True) -> IO[bytes]:
 def package_versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that results depend on."""
     versions: dict[str, str | None] = {"python": platform.python_version(), "machine": platform.machine()}
+    versions["hurl"] = __version__
     for package in PACKAGES:
         try:
             versions[package] = version(package)

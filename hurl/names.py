@@ -9,7 +9,8 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,6 +35,7 @@ __all__ = [
     "look_in",
     "nearest",
     "nearest_or_all",
+    "needs",
     "own_folders",
     "parse_heuristic",
     "printable",
@@ -130,7 +132,19 @@ def nearest_or_all(name: str, names: Iterable[str]) -> str:
 
 def install_extra(name: str) -> str:
     """Return the remedy where the packages of an extra are missing."""
-    return f"pip install --constraint constraints.txt --editable '.[{name}]' in the clone"
+    return f"pip install 'hurl-rl[{name}]'"
+
+
+@contextmanager
+def needs(what: str, extra: str) -> Iterator[None]:
+    """Name the extra that brings a package, where importing it fails.
+
+    :param what: that needs the package
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{what} needs {error.name}: {install_extra(extra)}", name=error.name) from error
 
 
 def describe_fault(error: BaseException) -> str:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import hurl
+from hurl.experiments.environments import check_environment
+from hurl.experiments.errors import ConfigurationError
 
 HEAVY = {"torch", "jax", "ray", "d3rlpy", "gymnasium", "pydantic"}
 
@@ -20,12 +22,66 @@ def test_what_needs_little_is_imported_with_little(room, too_heavy):
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout.strip() == "[]"
 
 
+def test_help_and_misspelt_names_wait_for_nothing_heavy(tmp_path):
+    commands = ["", "campaign", "chain", "collect", "demo", "diagnose", "evaluate", "fit", "presets", "presets show"]
+    commands += ["report", "reproduce", "train", "tune", "tune-trial"]
+    misspelt = {
+        "train --sed 1": "No such option",
+        "train hoper/hurl": "there is no preset 'hoper/hurl'; did you mean 'hopper/hurl",
+        "train sparse-reacher/hrl": "there is no preset 'sparse-reacher/hrl'; did you mean 'sparse-reacher/hurl'",
+        "train sparse-reacher/hurl --set algorithm.name=SAC": "write sb3.SAC or sbx.SAC",
+        "train sparse-reacher/hurl --set algorithm.name=sbx.SAK": "sbx has no algorithm 'SAK'; did you mean 'SAC'",
+        "train hopper/hurl-mc --set algorithm.name=rllib.PPQ": "has no algorithm 'PPQ'; did you mean 'PPO'",
+        "train sparse-reacher/hurl --set environment.id=Hoper-v4": "no environment 'Hoper-v4' in EnvPool or Gymnasium",
+        "collect random --env Hoper-v4 --dataset aa/b-v0": "no environment 'Hoper-v4' in EnvPool or Gymnasium; did",
+        "campaign hopper --variants sac-bx": "hopper has no variant 'sac-bx'; did you mean 'sac-bc'",
+        "collect x.zip --dataset aa/b-v0 --algorithm sb3.PPPO": "no algorithm 'PPPO'; did you mean 'PPO'",
+        "collect --recipe hoper": "there is no recipe 'hoper'; did you mean 'hopper'",
+        "fit ensembel --out h": "there is no kind of heuristic 'ensembel'; did you mean 'ensemble'",
+        "reproduce figure-9": "figure-9",
+        "tune hoper --stage base": "there is no preset 'hoper'",
+    }
+    program = (
+        "import sys\n"
+        "from hurl.cli import main\n"
+        f"for line in {[f'{command} --help' for command in commands] + list(misspelt)}:\n"
+        "    sys.argv = ['hurl', *line.split()]\n"
+        "    try: main()\n"
+        "    except SystemExit as end: print(f'@{end.code}', file=sys.stderr)\n"
+        "heavy = 'torch jax ray minari envpool matplotlib pandas stable_baselines3 gym optuna'.split()\n"
+        "print('heavy:', *(name for name in heavy if name in sys.modules))\n"
+    )
+    with pytest.raises(ConfigurationError):
+        check_environment("Hoper-v4")  # asks EnvPool, once for all processes
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert result.stdout.splitlines()[-1].split() == ["heavy:"]
+    told = re.split(r"@(\d)\n", result.stderr)
+    assert told[:-1:2][: len(commands)] == [""] * len(commands)
+    assert told[1::2] == ["0"] * len(commands) + ["2"] * len(misspelt)
+    for text, expected in zip(told[:-1:2][len(commands) :], misspelt.values(), strict=True):
+        assert expected in text
+
+
+def test_what_is_entered_on_first_use_is_listed():
+    for room in (hurl, hurl.heuristics):
+        assert {"load_heuristic", "MonteCarloHeuristic"} <= set(dir(room))
+        for name in set(dir(room)) - {"rllib"}:
+            assert getattr(room, name) is not None
+    assert {"heuristics", "sb3", "tabular"} <= set(dir(hurl))
+
+
+def test_the_notice_of_gym_is_not_printed():
+    program = "import hurl, stable_baselines3, sys; print('gym' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("True\n", "")
+
+
 @pytest.mark.parametrize(
     ("room", "foundations"),
     [
-        ("data", {"discounting", "files"}),
+        ("data", {"discounting", "files", "names"}),
         ("heuristics", {"data", "files", "guidance", "impala", "names", "schedules"}),
-        ("tabular", {"discounting", "guidance", "ladder", "schedules"}),
+        ("tabular", {"discounting", "guidance", "ladder", "names", "schedules"}),
     ],
 )
 def test_dependencies_point_one_way(room, foundations):

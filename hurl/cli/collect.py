@@ -13,7 +13,9 @@ from hurl.cli.app import Settings, Trust, app, console, interruptible, make_tabl
 from hurl.cli.progress import Bars
 from hurl.cli.steps import run_campaign
 from hurl.experiments.campaign import Campaign
+from hurl.experiments.environments import check_environment
 from hurl.experiments.layout import RUNS
+from hurl.experiments.libraries import check_algorithm
 from hurl.experiments.process import prepare_process
 from hurl.experiments.recipes import Recipe, load_recipe
 from hurl.experiments.tasks import cores_here
@@ -79,6 +81,10 @@ def collect(
         raise ValueError("there is no policy to roll out: name a run's folder, a .zip file, random, or a --recipe")
     if dataset is None:
         raise ValueError("the dataset has no id: give it one, such as --dataset hopper/mine-v0")
+    if algorithm is not None:
+        check_algorithm(algorithm)
+    if env is not None:
+        check_environment(env)
     prepare_process(threads=1)  # small networks are no faster with more, and arithmetic repeats exactly
     from hurl.experiments.policies import collect_policies
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -69,6 +70,7 @@ def fit(
     ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Processor cores to use.")] = 2,
     trust: Trust = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the heuristic in the folder without asking.")] = False,
 ) -> None:
     """Make a heuristic from a dataset, or from an agent's critic, and save it as a folder without pickles."""
     prepare_process(threads)
@@ -77,6 +79,10 @@ def fit(
 
     cls = find_kind(kind)
     check_folder(out)
+    replaced = ""
+    if out.exists() and any(out.iterdir()):
+        _agree_to_replace(out, force)
+        replaced = ", in place of the one that was there"
     heuristic: StorableHeuristic
     if not hasattr(cls, "fit"):
         if any(other is not None for other in (dataset, gamma, root, seed, settings)):
@@ -97,7 +103,6 @@ def fit(
                 bars.tell("fitting", done, total, f"loss {loss:.4g}" + ("" if score is None else f"  R² {score:.3f}"))
 
             heuristic = fit_heuristic(kind, dataset, gamma=gamma, parameters=parameters, root=root, report=report)
-    replaced = ", in place of the one that was there" if out.exists() and any(out.iterdir()) else ""
     heuristic.save(out)
     if heuristic.metrics:
         named = {name.replace("r2_", "R² ").replace("_", " "): value for name, value in heuristic.metrics.items()}
@@ -106,6 +111,15 @@ def fit(
     say(f"{heuristic} → {out}{replaced}", bold=out)
     if dataset is not None:
         say(f"Judge it:  hurl diagnose {out} --dataset {dataset}")
+
+
+def _agree_to_replace(out: Path, force: bool) -> None:
+    """Ask whether a heuristic may be replaced; without a terminal to ask at, only --force says so."""
+    if force:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigurationError(f"{out} holds a heuristic: choose another folder, or replace it with --force")
+    typer.confirm(f"{out} holds a heuristic; replace it?", abort=True)
 
 
 def _take_value_function(

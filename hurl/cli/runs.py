@@ -13,8 +13,10 @@ from hurl.cli.report import report_on
 from hurl.cli.steps import run_campaign
 from hurl.experiments.campaign import Campaign, plan_campaign, run_name
 from hurl.experiments.config import load_config, split_variant
+from hurl.experiments.environments import check_environment
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import RUNS, CampaignFolder
+from hurl.experiments.libraries import check_algorithm
 from hurl.experiments.process import prepare_process
 from hurl.names import look_beside
 
@@ -37,6 +39,8 @@ def train(
     A finished run goes on with --continue --set iterations=N, where what it did does not depend on its length.
     """
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
+    check_algorithm(config.algorithm.name)
+    check_environment(config.environment.id)
     look_beside(split_variant(source)[0])
     folder = out or CampaignFolder(RUNS).run(run_name(source), config.seed)
     if goes_on:

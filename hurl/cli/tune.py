@@ -62,7 +62,6 @@ def tune(
 
     The same command carries on where a stopped one left off; given in a second terminal, it helps the first.
     """
-    from hurl.experiments.tuning.setup import set_up
 
     def run(heading: str, plan: Campaign, jobs: int) -> None:
         console.print(heading)
@@ -83,6 +82,8 @@ def tune(
     folder = out or Path("tuning") / (Path(source).stem if is_yaml(source) else source) / stage
     wanted = trials or TRIALS[stage]
     prepare_process(config.threads)
+    from hurl.experiments.tuning.setup import set_up
+
     with interruptible():
         study = set_up(
             folder,

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
+from hurl import __version__
+from hurl.data.card import dataset_card
 from hurl.data.rollout import CollectionError, Policy, Rollout, roll_out
 from hurl.data.storage import check_dataset_id, datasets_folder, find_dataset, reading
 from hurl.files import MisplacedError, aside, lock_file, making, open_lock, read_regular, remove, write_whole
@@ -267,12 +268,14 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
         {
             "dataset_id": dataset_id,
             "minari_version": minari.__version__,
-            "author": {f"hurl {version('hurl')}"},
+            "author": {f"hurl {__version__}"},
             "algorithm_name": ", ".join(dict.fromkeys(policy.algorithm for policy in plan.policies)),
             "description": f"{plan.transitions:,} transitions of each of {len(plan.policies)} policies{where}",
             "hurl": json.dumps(plan.describe() | {"sources": sources}),
         }
     )
+    dataset = minari.MinariDataset(whole / "data")
+    write_whole(whole / "README.md", dataset_card(dataset, summarize(dataset), plan.environment, plan.seed).encode())
     for file in (whole / "data").iterdir():
         with file.open("rb") as written:
             os.fsync(written.fileno())

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.files import MisplacedError, check_file
+from hurl.names import needs
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -62,7 +63,8 @@ def reading(path: Path) -> Iterator[None]:
 
 def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
     """Open a Minari dataset that is on this machine; nothing of what its environment is made with is run."""
-    from minari import MinariDataset
+    with needs("reading a dataset", "experiments"):
+        from minari import MinariDataset
 
     check_dataset_id(dataset_id)
     folder = datasets_folder(root)
@@ -84,14 +86,16 @@ def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
 
 def datasets_folder(root: Path | None) -> Path:
     """Return the folder of Minari datasets, the user's own where none is named."""
-    from minari.storage import get_dataset_path
+    with needs("reading a dataset", "experiments"):
+        from minari.storage import get_dataset_path
 
     return Path(get_dataset_path()) if root is None else root
 
 
 def check_dataset_id(dataset_id: str) -> None:
     """Refuse an id that Minari would not take."""
-    from minari.dataset.minari_dataset import parse_dataset_id
+    with needs("reading a dataset", "experiments"):
+        from minari.dataset.minari_dataset import parse_dataset_id
 
     try:
         parse_dataset_id(dataset_id)

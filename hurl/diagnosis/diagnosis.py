@@ -40,6 +40,7 @@ from hurl.diagnosis.quantities import (
 from hurl.diagnosis.verdict import LAMBDAS, suggest_lambda, verdict
 from hurl.guidance import Guidance, Heuristic
 from hurl.heuristics.base import ObservationSpace, StorableHeuristic
+from hurl.names import needs
 from hurl.schedules import ConstantSchedule
 
 if TYPE_CHECKING:
@@ -204,7 +205,8 @@ class Diagnosis:
 
     def plot(self, path: str | Path) -> None:
         """Draw the diagnosis: h against return, the Bellman residuals, h along the best and the worst episode."""
-        from hurl.diagnosis.picture import draw
+        with needs("a picture", "experiments"):
+            from hurl.diagnosis.picture import draw
 
         draw(self, Path(path))
 

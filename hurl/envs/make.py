@@ -9,7 +9,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
 from hurl.envs.sparse_reacher import HORIZON, SPARSE_REACHER_ID, SparseReacherVecEnv
-from hurl.names import find_module, nearest
+from hurl.names import find_module, nearest, needs
 from hurl.values import MOST_ENVIRONMENTS, NOTHING, check_value, show, whole
 
 Backend = Literal["auto", "envpool", "gymnasium"]
@@ -94,12 +94,11 @@ def make_env(
 
 def _envpool_ids(*, required: bool) -> set[str]:
     try:
-        import envpool
+        with needs("The backend 'envpool'", "fast"):
+            import envpool
     except ImportError:
         if required:
-            raise ImportError(
-                "The backend 'envpool' needs EnvPool: install it with `pip install envpool`, or choose 'gymnasium'."
-            ) from None
+            raise
         return set()
     return {*envpool.list_all_envs(), SPARSE_REACHER_ID}
 

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from hurl.envs.procgen import is_procgen, prepare_procgen
-from hurl.names import nearest_or_all
+from hurl.names import nearest_or_all, needs
 from hurl.values import (
     FLAG,
     MOST_ENVIRONMENTS,
@@ -147,7 +147,8 @@ class Pool:
         self, env_id: str, n_envs: int, *, threads: int = 1, max_episode_steps: int | None = None, **options: Any
     ) -> None:
         # On first use: only this class needs EnvPool, which not every platform has.
-        import envpool
+        with needs(env_id, "fast"):
+            import envpool
 
         check_value("n_envs", n_envs, whole(1, MOST_ENVIRONMENTS))
         check_value("threads", threads, whole(1, MOST_THREADS))

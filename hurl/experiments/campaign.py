@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from hurl.experiments.config import FitConfig, RunConfig, as_overrides, load_config, split_variant, variant_names
+from hurl.experiments.environments import check_environment
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
+from hurl.experiments.libraries import check_algorithm
 from hurl.experiments.recipes import Recipe, recipe_of
 from hurl.experiments.tasks import Task
 from hurl.files import aside
@@ -72,6 +74,8 @@ class Campaign:
 
     def prepare(self, config: RunConfig) -> tuple[RunConfig, tuple[Path, ...]]:
         """Add what a run is made from; return its configuration with the paths of that, and those that it reads."""
+        check_algorithm(config.algorithm.name)
+        check_environment(config.environment.id)
         if config.data is None or not config.needs_data:
             return config.model_copy(update={"data": None}), ()
         self._check_data_use(config)
@@ -154,7 +158,7 @@ class Campaign:
         options = ["--dataset", recipe.dataset, "--root", str(self.folder.data), "--gamma", str(gamma)]
         for setting in as_overrides(({"seed": recipe.seed} if takes_seed else {}) | fit.parameters):
             options += ["--set", setting]
-        arguments = ("fit", fit.kind, *options, "--threads", "1", "--out", str(folder))
+        arguments = ("fit", fit.kind, *options, "--threads", "1", "--force", "--out", str(folder))
         self._add(f"fit {folder.name}", arguments, (data,), (folder,), finished=folder.exists())
         return folder
 

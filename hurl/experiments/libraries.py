@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from hurl.experiments.errors import ConfigurationError
+from hurl.names import install_extra, nearest_or_all
 
 if TYPE_CHECKING:
     from hurl.experiments.trainers.base import Trainers
@@ -38,6 +42,7 @@ class Library:
     :param trainers_module: the module that runs them, see `hurl.experiments.trainers.base.Trainers`
     :param grid: the paper's grid for tuning them
     :param has_ladder: whether a ladder may be in the place of a schedule
+    :param extra: the extra of hurl that brings the package; none where every installation has it
     """
 
     name: str
@@ -46,11 +51,26 @@ class Library:
     trainers_module: str = "sb3"
     grid: str = "mujoco"
     has_ladder: bool = True
+    extra: str | None = None
 
     @property
     def trainers(self) -> Trainers:
         """What runs the library's algorithms; it imports the library."""
         return cast("Trainers", import_module(f"hurl.experiments.trainers.{self.trainers_module}"))
+
+    def algorithm_names(self) -> list[str]:
+        """Return the classes that the package offers, read from its source, since importing it takes seconds."""
+        top, *rest = self.package.split(".")
+        try:
+            spec = find_spec(top)
+        except ValueError:  # where something without a spec is in the package's place
+            spec = None
+        if spec is None or not spec.submodule_search_locations:
+            return []
+        source = Path(spec.submodule_search_locations[0], *rest, "__init__.py").read_text("utf-8")
+        imports = (node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom))
+        names = (alias.name for node in imports for alias in node.names)
+        return [name for name in names if name[0].isupper() and not name.endswith("Config")]
 
     def demand(self, parameters: Mapping[str, Any]) -> Demand:
         """Return what the parameters of an algorithm ask for."""
@@ -72,8 +92,10 @@ LIBRARIES = {
     for library in (
         Library("sb3", "stable_baselines3"),
         Library("contrib", "sb3_contrib"),
-        Library("sbx", "sbx", activations="flax.linen"),
-        RLlib("rllib", "ray.rllib", trainers_module="rllib", grid="procgen", has_ladder=False),
+        Library("sbx", "sbx", activations="flax.linen", extra="fast"),
+        RLlib(
+            "rllib", "ray.rllib.algorithms", trainers_module="rllib", grid="procgen", has_ladder=False, extra="rllib"
+        ),
     )
 }
 
@@ -81,6 +103,11 @@ LIBRARIES = {
 def find_library(algorithm: str) -> Library:
     """Return the library of the algorithm that `sbx.SAC` names."""
     name, dot, _ = algorithm.partition(".")
+    if not dot:
+        found = [f"{library.name}.{name}" for library in LIBRARIES.values() if name in library.algorithm_names()]
+        if found:
+            wanted = " or ".join(found)
+            raise ConfigurationError(f"algorithm.name {name!r} does not say of which library: write {wanted}")
     if not dot or name not in LIBRARIES:
         *others, last = LIBRARIES
         raise ConfigurationError(
@@ -88,6 +115,18 @@ def find_library(algorithm: str) -> Library:
             f"as {last}.PPO"
         )
     return LIBRARIES[name]
+
+
+def check_algorithm(algorithm: str) -> None:
+    """Refuse an algorithm that there is not, or whose library is not installed; the library is not imported."""
+    library, class_name = find_library(algorithm), algorithm.partition(".")[2]
+    names = library.algorithm_names()
+    if not names and library.extra is not None:
+        raise ConfigurationError(f"{algorithm} needs {library.package}: {install_extra(library.extra)}")
+    if class_name not in names:
+        raise ConfigurationError(
+            f"{library.package} has no algorithm {class_name!r}{nearest_or_all(class_name, names)}"
+        )
 
 
 def _whole_number(parameters: Mapping[str, Any], group: str, key: str) -> int:

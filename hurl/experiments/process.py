@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from contextlib import suppress
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits
@@ -18,36 +17,20 @@ def prepare_process(threads: int) -> None:
     Compiling takes longer than anything else at a run's start; kept, it is read back in a fraction of a second.
     """
     threadpool_limits(1, user_api="blas")
-    _silence_gym()
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NPROC", "PJRT_NPROC"):
         os.environ[variable] = str(threads)
     if threads == 1:
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false".strip()
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_cache_folder()))
+    # for this kind of processor: compiled code runs on no other
+    compiled = cache_folder() / f"jax-{hashlib.sha256(_processor().encode()).hexdigest()[:12]}"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
-def _silence_gym() -> None:
-    """Keep packages from telling at each start what is of no use here.
-
-    Gym, which comes with d3rlpy and which SB3 looks for, that Gymnasium has replaced it; Gymnasium-Robotics, that the
-    rewards of tasks with a hand have changed.
-    """
-    with suppress(ModuleNotFoundError):
-        from gym_notices import notices
-
-        notices.notices.clear()
-    with suppress(ModuleNotFoundError):
-        from farama_notifications import notifications
-
-        notifications.pop("gymnasium_robotics", None)
-
-
-def _cache_folder() -> Path:
-    """Return a folder for this kind of processor: compiled code runs on no other."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "hurl" / f"jax-{hashlib.sha256(_processor().encode()).hexdigest()[:12]}"
+def cache_folder() -> Path:
+    """Return the folder of what can be made again, and is kept to save time."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hurl"
 
 
 def _processor() -> str:

@@ -26,6 +26,26 @@ if TYPE_CHECKING:
     from hurl.heuristics.vae import VAEFilteredHeuristic as VAEFilteredHeuristic
     from hurl.heuristics.value_function import ValueFunctionHeuristic as ValueFunctionHeuristic
 
+__all__ = [
+    "Engineered",
+    "EnsembleLowerBound",
+    "ImageMonteCarloHeuristic",
+    "MonteCarloHeuristic",
+    "OfflineRLHeuristic",
+    "RandomNetwork",
+    "Reversed",
+    "StorableHeuristic",
+    "VAEFilteredHeuristic",
+    "ValueFunctionHeuristic",
+    "Zero",
+    "load_heuristic",
+    "max_of",
+    "register",
+    "scaled",
+    "shifted",
+    "sparse_reacher",
+]
+
 
 def __getattr__(name: str) -> Any:
     """Return what one of the modules offers: functions written by hand need NumPy alone, the rest is loaded here."""
@@ -35,3 +55,7 @@ def __getattr__(name: str) -> Any:
             if name in getattr(module, "__all__", ()):
                 return getattr(module, name)
     raise AttributeError(f"module 'hurl.heuristics' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

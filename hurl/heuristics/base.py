@@ -119,7 +119,7 @@ class StorableHeuristic(ABC):
         }
 
     def save(self, folder: str | Path) -> None:
-        """Store the heuristic as a folder: `config.json` and `weights.safetensors`, whole or not at all."""
+        """Store the heuristic as a folder, whole or not at all: `config.json`, `weights.safetensors`, a model card."""
         from hurl.heuristics.storage import save_heuristic
 
         save_heuristic(self, Path(folder))

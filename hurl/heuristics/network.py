@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, Weights
 from hurl.heuristics.storage import check_shape
+from hurl.names import needs
 
 __all__ = [
     "Activation",
@@ -247,8 +248,9 @@ def fit_networks(
         the score
     :return: the networks with the standardisation folded into their weights, and metrics
     """
-    import jax
-    import jax.numpy as jnp
+    with needs("fitting a heuristic", "fast"):
+        import jax
+        import jax.numpy as jnp
 
     scalings = [_Scaling.of(inputs, values, fitting.standardise) for values in targets(None)]
     sizes = [n or inputs.shape[1], *fitting.hidden, 1]

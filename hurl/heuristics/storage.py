@@ -1,5 +1,7 @@
 """A heuristic as a folder: `config.json` says what it is, `weights.safetensors` holds its arrays. No pickle is read.
 
+`README.md` beside them is its model card, for people; it is not read.
+
 `pack` and `unpack` turn a heuristic into a description and arrays and back; a heuristic made of others uses them for
 its parts, so that everything ends in the same two files. Only classes that are registered are loaded: nothing is
 imported because a file names it, but for an `Engineered` heuristic the module of its function, if the user says so.
@@ -35,7 +37,7 @@ __all__ = [
     "with_prefix",
 ]
 
-CONFIG, WEIGHTS = "config.json", "weights.safetensors"
+CONFIG, WEIGHTS, CARD = "config.json", "weights.safetensors", "README.md"
 
 
 def find_heuristic(
@@ -90,14 +92,18 @@ def save_heuristic(heuristic: StorableHeuristic, folder: Path) -> None:
     folder = folder.resolve()  # a link to it stays one
     from safetensors.numpy import save
 
+    from hurl.heuristics.card import model_card
+
     description, weights = pack(heuristic)
     content = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
-    config = {**description, "versions": package_versions(), "weights_sha256": hashlib.sha256(content).hexdigest()}
+    versions = package_versions()
+    config = {**description, "versions": versions, "weights_sha256": hashlib.sha256(content).hexdigest()}
     part = aside(folder)
     remove(part)
     part.mkdir(parents=True)
     write_whole(part / WEIGHTS, content)
     write_whole(part / CONFIG, json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode())
+    write_whole(part / CARD, model_card(heuristic, versions).encode())
     old = folder.with_name(f".{folder.name}.old")
     remove(old)
     if folder.exists():
@@ -110,7 +116,7 @@ def check_folder(folder: Path) -> None:
     """Refuse a folder that holds anything but a heuristic, and make the one that it is in."""
     if folder.exists():
         entries = list(folder.iterdir()) if folder.is_dir() else [folder]
-        is_heuristic = {entry.name for entry in entries} == {CONFIG, WEIGHTS} and all(map(_is_file, entries))
+        is_heuristic = {entry.name for entry in entries} - {CARD} == {CONFIG, WEIGHTS} and all(map(_is_file, entries))
         if entries and not is_heuristic:
             raise HeuristicError(f"{folder} holds other things than a heuristic: choose another folder")
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,7 @@ from hurl.heuristics.network import (
     standardisation,
 )
 from hurl.heuristics.storage import check_shape, under_prefix, with_prefix
+from hurl.names import needs
 
 __all__ = ["VAEFilteredHeuristic"]
 
@@ -242,8 +243,9 @@ def fit_vae(
     :param report: called after each epoch with its number and the mean loss
     :return: the autoencoder, and the mean loss of the last epoch
     """
-    import jax
-    import jax.numpy as jnp
+    with needs("fitting a heuristic", "fast"):
+        import jax
+        import jax.numpy as jnp
 
     mean, scale = (array.astype(np.float32) for array in standardisation(inputs, n))
     generator = np.random.default_rng(seed)

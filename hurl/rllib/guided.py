@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.cql import CQLConfig
@@ -11,6 +13,7 @@ from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.utils import force_list
+from ray.rllib.utils.metrics import LEARNER_RESULTS
 
 from hurl.guidance import Guidance
 from hurl.rllib.learner import GUIDANCE_KEY, guided_learner, observe_samples
@@ -51,10 +54,22 @@ def guided(config: AlgorithmConfig, guidance: Guidance) -> AlgorithmConfig:
     guided_config = config.copy(copy_frozen=False)
     learner = guided_learner(config.learner_class, replays=replays(config))
     guided_config.learners(learner_class=learner, learner_config_dict={GUIDANCE_KEY: guidance})
+    guided_config.callbacks(on_train_result=[*force_list(config.callbacks_on_train_result), tell_of_no_samples])
     if replays(config):
         callbacks = [*force_list(config.callbacks_on_sample_end), observe_samples]
         guided_config.callbacks(on_sample_end=callbacks)
     return guided_config
+
+
+def tell_of_no_samples(*, algorithm: Any, result: dict[str, Any], **_: Any) -> None:
+    """Warn of an iteration in which nothing was sampled or learnt: RLlib then leaves `learners` out of the results."""
+    if LEARNER_RESULTS not in result and not replays(algorithm.config):  # which sample for a while before they learn
+        warnings.warn(
+            f"no env runner was done within sample_timeout_s={algorithm.config.sample_timeout_s}: the iteration has no "
+            f"samples, and its results have no {LEARNER_RESULTS!r}; give env runners longer with "
+            ".env_runners(sample_timeout_s=…), or let fewer run at a time",
+            stacklevel=2,
+        )
 
 
 def replays(config: AlgorithmConfig) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hurl.names import needs
 from hurl.tabular.mdp import FiniteMDP, Floats
 from hurl.tabular.reshaping import reshaped
 from hurl.tabular.solve import evaluate, expectation, optimal, uniform_policy
@@ -122,7 +123,8 @@ def arrows(policy: NDArray[np.int64]) -> str:
 
 def draw_chain(figure: ChainFigure, file: Path) -> None:
     """Draw the three parts of Figure 1: values, policies, and the value found at each λ."""
-    from matplotlib.figure import Figure
+    with needs("a picture", "experiments"):
+        from matplotlib.figure import Figure
 
     picture = Figure(figsize=(13.0, 3.8), layout="constrained")
     values, policies, curves = picture.subplots(1, 3, width_ratios=[1.15, 1.0, 1.0])

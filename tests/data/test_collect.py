@@ -194,6 +194,10 @@ def test_the_dataset_is_one_of_minaris_and_one_of_ours(tmp_path, monkeypatch):
         ("first", 1, 0), ("first", 1, 50), ("second", 2, 0), ("second", 2, 50),
     ]  # fmt: skip
     assert not (tmp_path / "swing/.up-v0.part").exists()
+    card = (tmp_path / "swing/up-v0/README.md").read_text("utf-8")
+    assert card.startswith("# swing/up-v0\n\n50 transitions of each of 2 policies, rolled out by hurl.")
+    assert "| transitions | 100 in 6 episodes |" in card
+    assert f"| second | {second.return_mean:.6g} | 3 | 50 |" in card
 
 
 def test_images_are_kept_as_they_were(tmp_path):

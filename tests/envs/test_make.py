@@ -215,7 +215,7 @@ except ImportError as error:
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert output.splitlines() == [
         "DummyVecEnv",
-        "The backend 'envpool' needs EnvPool: install it with `pip install envpool`, or choose 'gymnasium'.",
+        "The backend 'envpool' needs envpool: pip install 'hurl-rl[fast]'",
     ]
 
 

@@ -102,5 +102,5 @@ def test_without_the_package_the_systems_qt_serves_or_an_error_names_the_remedy(
         return
     assert finished.stderr.splitlines()[-1] == (
         "ImportError: CoinrunEasy-v0 needs Qt 5's Core and Gui libraries, and there are none: "
-        "pip install --constraint constraints.txt --editable '.[rllib]' in the clone"
+        "pip install 'hurl-rl[rllib]'"
     )

@@ -1,5 +1,7 @@
 """`hurl fit`: from the name of a kind to a folder."""
 
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -28,8 +30,8 @@ from tests.data.examples import random_episodes, write_minari
 SMALL = {"hidden": [4], "epochs": 1, "batch_size": 4}
 
 
-def hurl(*arguments, cwd):
-    return subprocess.run([sys.executable, "-m", "hurl", *arguments], cwd=cwd, capture_output=True, text=True)
+def hurl(*arguments, **options):
+    return subprocess.run([sys.executable, "-m", "hurl", *arguments], capture_output=True, text=True, **options)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +103,28 @@ def test_the_command_writes_a_folder(tmp_path, monkeypatch):
     loaded = load_heuristic(tmp_path / "h")
     states = random_episodes().states
     np.testing.assert_allclose(loaded(states), expected(states), rtol=1e-5)
+
+
+def test_a_heuristic_is_replaced_only_where_that_is_wanted(tmp_path, monkeypatch):
+    write_minari(tmp_path / "data", random_episodes(), monkeypatch=monkeypatch)
+    arguments = ["fit", "zero", "--dataset", "test/noise-v0", "--gamma", "0.9", "--out", "h", "--threads", "1"]
+
+    def answered(answer):
+        keyboard, terminal = pty.openpty()
+        os.write(keyboard, answer)
+        return hurl(*arguments, cwd=tmp_path, stdin=terminal)
+
+    assert hurl(*arguments, cwd=tmp_path, stdin=subprocess.DEVNULL).returncode == 0
+    before = (tmp_path / "h").stat().st_ino
+    refused = hurl(*arguments, cwd=tmp_path, stdin=subprocess.DEVNULL)
+    assert refused.returncode == 2
+    assert "h holds a heuristic: choose another folder, or replace it with --force" in refused.stderr
+    assert answered(b"n\n").returncode == 1
+    assert (tmp_path / "h").stat().st_ino == before
+    assert "in place of the one that was there" in answered(b"y\n").stdout
+    assert (tmp_path / "h").stat().st_ino != before
+    forced = hurl(*arguments, "--force", cwd=tmp_path, stdin=subprocess.DEVNULL)
+    assert "in place of the one that was there" in forced.stdout
 
 
 def test_data_without_a_kind_gives_an_ensemble(tmp_path, monkeypatch):

@@ -310,7 +310,7 @@ def test_one_process_at_a_time(small, tmp_path):
     ("change", "message"),
     [
         ({"algorithm": {"name": "sb3.SACK"}}, r"no algorithm 'SACK'; did you mean 'SAC'"),
-        ({"algorithm": {"name": "SAC"}}, "must begin with one of sb3, contrib, sbx and a dot"),
+        ({"algorithm": {"name": "SAC"}}, "does not say of which library: write sb3.SAC or sbx.SAC or rllib.SAC"),
         ({"algorithm": {"name": "sb3.SAC", "parameters": {"batchsize": 3}}}, "no parameter 'batchsize'; did you mean"),
         ({"algorithm": {"name": "sb3.SAC", "parameters": {"gamma": 0.3}}}, "no place for 'gamma': set it at the top"),
         (

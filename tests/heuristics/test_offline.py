@@ -194,7 +194,7 @@ def test_without_d3rlpy_the_extra_is_named():
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: OfflineRLHeuristic needs d3rlpy")
-    assert last.endswith("pip install --constraint constraints.txt --editable '.[offline]' in the clone")
+    assert last.endswith("pip install 'hurl-rl[offline]'")
 
 
 @pytest.mark.parametrize(

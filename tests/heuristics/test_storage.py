@@ -55,6 +55,17 @@ def test_what_is_loaded_says_where_it_came_from(heuristic, folder):
     assert json.loads((folder / CONFIG).read_text())["versions"]["hurl"] == hurl.__version__
 
 
+def test_a_card_says_what_it_is(heuristic, folder):
+    card = (folder / "README.md").read_text("utf-8")
+    for fact in ("MonteCarloHeuristic, `monte-carlo`", "| discount γ | 0.9 |", "Box of shape (3,) (float)"):
+        assert fact in card
+    assert f"`test/noise-v0`, hash `{random_episodes().digest}`" in card
+    assert all(f"| {name} | {value:.6g} |" in card for name, value in heuristic.metrics.items())
+    assert f"hurl {hurl.__version__}" in card
+    (folder / "README.md").write_text("A card that its owner has written.")
+    assert load_heuristic(folder).digest == heuristic.digest
+
+
 @pytest.mark.parametrize("original", [Zero(gamma=0.5), Engineered("hurl.heuristics.engineered:sparse_reacher")])
 def test_heuristics_without_weights(original, tmp_path):
     original.save(tmp_path / "h")

@@ -1,6 +1,8 @@
 """Guided algorithms of RLlib: what they learn on, and that nothing else about them has changed."""
 
 import time
+import warnings
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -347,3 +349,14 @@ def test_the_configuration_is_copied():
     guided(config, guidance())
     assert config.learner_class is PPOTorchLearner
     assert not config.learner_config_dict
+
+
+def test_an_iteration_without_samples_says_so():
+    config = guided(ppo(), guidance())
+    told = config.callbacks_on_train_result[-1]
+    with pytest.warns(UserWarning, match=r"within sample_timeout_s=60.0: the iteration has no samples"):
+        told(algorithm=SimpleNamespace(config=config), result={"env_runners": {}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        told(algorithm=SimpleNamespace(config=config), result={"learners": {}})
+        told(algorithm=SimpleNamespace(config=guided(sac(), guidance())), result={"env_runners": {}})

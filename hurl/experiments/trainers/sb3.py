@@ -42,7 +42,7 @@ from hurl.experiments.checkpoint import (
 from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.libraries import LIBRARIES, find_library
+from hurl.experiments.libraries import LIBRARIES, check_algorithm, find_library
 from hurl.experiments.metrics import Row
 from hurl.experiments.trainers.base import (
     CLONING,
@@ -335,6 +335,7 @@ def find_algorithm(name: str) -> type[Any]:
     if find_library(name).trainers_module != "sb3":
         others = [key for key, library in LIBRARIES.items() if library.trainers_module == "sb3"]
         raise ConfigurationError(f"{name!r} is of {package}, where an algorithm of {', '.join(others)} is needed")
+    check_algorithm(name)
     module = import_module(package)
     names = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, BaseAlgorithm)]
     if class_name not in names:
