@@ -17,7 +17,7 @@ import hurl
 from hurl.files import MisplacedError
 from hurl.guidance import HeuristicError
 from hurl.heuristics import Engineered, MonteCarloHeuristic, Zero, load_heuristic, sparse_reacher
-from hurl.heuristics.storage import CONFIG, WEIGHTS
+from hurl.heuristics.storage import CARD, CONFIG, WEIGHTS
 from tests.data.examples import VECTORS, random_episodes
 
 SMALL = {"hidden": (8, 8), "epochs": 1, "batch_size": 4}
@@ -98,7 +98,7 @@ def test_what_is_no_file_of_the_folder_is_neither_read_nor_replaced(folder, file
         load_heuristic(folder)
     with pytest.raises(HeuristicError, match="holds other things than a heuristic"):
         Zero().save(folder)
-    assert sorted(path.name for path in folder.iterdir()) == sorted([CONFIG, WEIGHTS])
+    assert sorted(path.name for path in folder.iterdir()) == sorted([CARD, CONFIG, WEIGHTS])
 
 
 def test_saving_through_a_link_keeps_the_link_and_removes_what_was_left(folder, tmp_path):
