@@ -170,7 +170,7 @@ class Configuration:
     def is_named(self, sentence: str) -> bool:
         """Return whether a sentence names the file, or a key that was set, or its value.
 
-        For text, which can be anything, and a key that is gone, whose default is named instead, there is nothing to ask.
+        Of text, which can be anything, and of a key that is gone, whose default is named instead, this is not asked.
         """
         if self.insertion is not None or any(change.kind != "set" for change in self.changes):
             return True
