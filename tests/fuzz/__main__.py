@@ -119,6 +119,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--page", type=Path, help="a Markdown file whose table is replaced")
     arguments = parser.parse_args()
+    artefacts.workshop()  # made once, before several threads ask for it
     chosen = choose_cases(arguments.cases, arguments.seed)
     counts = run_cases(chosen, arguments.jobs)
     table = make_table(counts, list(chosen))

@@ -168,9 +168,14 @@ class Configuration:
         return run_hurl(words, here, seconds=PATIENCE if self.is_large else SECONDS)
 
     def is_named(self, sentence: str) -> bool:
-        """Return whether a sentence names the file, or a key that was changed, or its value; text can be anything."""
+        """Return whether a sentence names the file, or a key that was set, or its value.
+
+        Of text, which can be anything, and of a key that is gone, whose default is named instead, this is not asked.
+        """
+        if self.insertion is not None or any(change.kind != "set" for change in self.changes):
+            return True
         words = [word for change in self.changes for word in (change.place[-1], repr(change.value))]
-        return self.insertion is not None or any(word in sentence for word in (f"{NAME}.yaml", *words))
+        return any(word in sentence for word in (f"{NAME}.yaml", *words))
 
     @property
     def is_large(self) -> bool:
