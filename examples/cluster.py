@@ -16,7 +16,7 @@ def hurl(*words):
 
 def main():
     """Compare SAC and HuRL on Sparse-Reacher: every run is a task of Ray's, with a core of its own."""
-    options = arguments(__doc__, steps=50_000)
+    options = arguments(__doc__, steps=25_000)
     iterations, runs, report = max(1, options.steps // 5_000), options.out / "campaign", options.out / "report"
     per_iteration = min(5_000, options.steps)
     sizes = ["--set", f"steps_per_iteration={per_iteration}", "--set", f"updates_per_iteration={per_iteration}"]

@@ -20,7 +20,7 @@ def missing_energy(observations):
 
 def main():
     """Learn with and without it."""
-    options = arguments(__doc__, steps=40_000)
+    options = arguments(__doc__, steps=30_000)
     guidance = hurl.Guidance(missing_energy, gamma=GAMMA)
     models = {
         "DQN with h": hurl.guided(DQN)(

@@ -24,7 +24,7 @@ def long_pole():
 
 def main():
     """Learn the old task, keep the agent as a zip, and learn the new task with and without it."""
-    options = arguments(__doc__, steps=40_000)
+    options = arguments(__doc__, steps=30_000)
     with tempfile.TemporaryDirectory() as folder:
         old = PPO("MlpPolicy", make_vec_env("CartPole-v1", n_envs=8, seed=0), n_steps=128, gamma=GAMMA, seed=0)
         old.learn(options.steps).save(Path(folder) / "old.zip")

@@ -28,7 +28,7 @@ def clumsy(seed):
 
 def main():
     """Collect, fit, judge, and learn with and without what was fitted."""
-    options = arguments(__doc__, steps=40_000)
+    options = arguments(__doc__, steps=30_000)
     env = hurl.make_env("MountainCar-v0", n_envs=4)
     with tempfile.TemporaryDirectory() as root:
         driver = Policy("clumsy", clumsy, source="a rule", algorithm="none", identity="clumsy")

@@ -12,7 +12,7 @@ SETTINGS = {"n_steps": 128, "batch_size": 256, "learning_rate": 1e-3, "gae_lambd
 
 def main():
     """Learn with λ that rises from 0.9 to 1, and without guidance."""
-    options = arguments(__doc__, steps=100_000)
+    options = arguments(__doc__, steps=60_000)
     schedule = hurl.TanhSchedule(0.9, iterations=20)
     guidance = hurl.Guidance(missing_energy, schedule, gamma=GAMMA, steps_per_iteration=max(1, options.steps // 20))
     models = {

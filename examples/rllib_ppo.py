@@ -27,7 +27,7 @@ def learn(config, steps):
 
 def main():
     """Learn with and without h."""
-    options = arguments(__doc__, steps=40_000)
+    options = arguments(__doc__, steps=30_000)
     plain = (
         PPOConfig()
         .environment("CartPole-v1")

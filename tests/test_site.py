@@ -87,6 +87,8 @@ def test_pages_open_as_files_without_a_word_on_the_console(chromium, site, schem
     chromium.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     colours = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", colours)
+    chromium.get((site / "index.html").as_uri())
+    chromium.execute_script("localStorage.clear()")  # the colours that another test was shown
     chromium.get_log("browser")
     chromium.get_log("performance")
     for page in PAGES:
