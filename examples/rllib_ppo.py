@@ -39,7 +39,7 @@ def main():
         results = learn(config, options.steps)
         returns = [result["env_runners"].get("episode_return_mean", np.nan) for result in results]  # none ended yet
         print(f"{name}: return {returns[-1]:.1f} at the end")
-        axes.plot(BATCH * np.arange(1, len(returns) + 1), returns, label=name)
+        axes.plot(BATCH * np.arange(1, len(returns) + 1), returns, marker=".", label=name)
     axes.set(xlabel="environment steps", ylabel="return of training episodes")
     axes.legend()
     save(figure, options.out / "rllib_ppo.png")

@@ -62,6 +62,7 @@ def test_the_notebook_runs_from_top_to_bottom(monkeypatch):
 def test_the_getting_started_page_runs_as_written(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/getting-started.md").read_text("utf-8")
     files = re.findall(r"```(?:yaml|python)\n# (\w+\.\w+)\n(.*?)```", page, re.DOTALL)
