@@ -50,7 +50,8 @@ def draw(curves: dict[str, NDArray[np.float64]], picture: Path, ylabel: str = "r
     for name, curve in curves.items():
         draw_curve(axes, name, curve)
     axes.set(xlabel="environment steps", ylabel=ylabel)
-    axes.legend()
+    if axes.has_data():
+        axes.legend()
     save(figure, picture)
 
 
