@@ -4,10 +4,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := $(VENV)/bin
 SUDO := $(shell [ $$(id -u) = 0 ] || echo sudo)
 
-.PHONY: demo test fuzz lint pytest browser clean
+.PHONY: demo docs test fuzz lint pytest browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/hurl demo --out runs/demo
+
+# The site, in site/: it opens as it lies there, and asks no other host for anything.
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Linting needs a minute of one core, which the tests leave free at times.
 test: $(VENV)/.installed-dev browser
@@ -42,5 +46,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build site *.egg-info

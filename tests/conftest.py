@@ -1,5 +1,6 @@
 """Tests run as `hurl train` does: one thread, and compiled code kept from one test to the next."""
 
+import shutil
 import sys
 
 import pytest
@@ -24,3 +25,34 @@ def ray_here():
     """Ray on this machine, which the algorithms of a module share."""
     with start_ray(cores=4):
         yield
+
+
+CHROMIUM = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1200,1600",
+)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    """Yield a real browser, which keeps what reaches its console and what it asks the network for."""
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+
+    browser, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if browser is None or driver is None:
+        pytest.fail("pages are tested in Chromium, which is not installed: apt-get install chromium chromium-driver")
+    options = ChromeOptions()
+    options.binary_location = browser
+    for flag in (*CHROMIUM, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with Chrome(options=options, service=Service(driver)) as page:
+        yield page

@@ -1,13 +1,11 @@
 """The page of a report, in a real browser."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import Chrome
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -16,34 +14,6 @@ from selenium.webdriver.support.ui import WebDriverWait
 from hurl.reports import collect_runs, compute_report, write_report
 
 from .conftest import run_writer
-
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1200,1600",
-)
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    browser, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        pytest.fail(
-            "the report's page is tested in Chromium, which is not installed: apt-get install chromium chromium-driver"
-        )
-    options = ChromeOptions()
-    options.binary_location = browser
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with Chrome(options=options, service=Service(driver)) as page:
-        yield page
 
 
 @pytest.fixture(scope="module")
