@@ -243,9 +243,9 @@ def test_a_module_of_environments_that_ends_the_process_is_named(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "quitting_envs.py").write_text("raise SystemExit(0)")
-    with pytest.raises(ValueError, match="'quitting_envs:Mine-v0' can't be imported: .*SystemExit: 0"):
+    with pytest.raises(ValueError, match=r"'quitting_envs:Mine-v0' can't be imported: .*SystemExit: 0"):
         make_env("quitting_envs:Mine-v0")
-    with pytest.raises(ValueError, match="'no_such_envs:Mine-v0' can't be imported: .*No module named 'no_such_envs'"):
+    with pytest.raises(ValueError, match=r"'no_such_envs:Mine-v0' can't be imported: .*No module named 'no_such_envs'"):
         make_env("no_such_envs:Mine-v0")
 
 
