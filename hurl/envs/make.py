@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
 from hurl.envs.sparse_reacher import HORIZON, SPARSE_REACHER_ID, SparseReacherVecEnv
 from hurl.names import find_module, nearest, needs
-from hurl.values import MOST_ENVIRONMENTS, NOTHING, check_value, show, whole
+from hurl.values import MOST_ENVIRONMENTS, NOTHING, TEXT, check_value, show, whole
 
 Backend = Literal["auto", "envpool", "gymnasium"]
 
@@ -67,6 +67,7 @@ def make_env(
         raise ValueError(f"backend must be one of {', '.join(get_args(Backend))}, not {backend!r}.")
     check_value("n_envs", n_envs, whole(1, MOST_ENVIRONMENTS))
     check_value("max_episode_steps", max_episode_steps, whole(1) | NOTHING)
+    check_value("render_mode", options.get("render_mode"), TEXT | NOTHING)
 
     if ":" in env_id:
         find_module(env_id)

@@ -260,6 +260,7 @@ def test_a_module_of_environments_that_ends_the_process_is_named(
         ({"backend": "gym"}, "backend must be one of auto, envpool, gymnasium, not 'gym'"),
         ({"max_episode_steps": 0}, "max_episode_steps must be a whole number from 1 to .*, got 0"),
         ({"max_episode_steps": "long"}, "max_episode_steps must be a whole number from 1 to .*, got 'long'"),
+        ({"render_mode": 3}, "render_mode must be a text or null, got 3"),
         ({"backend": "gymnasium", "gravity": 3}, "Gymnasium's CartPole-v1 can't have the options {'gravity': 3}"),
     ],
 )
