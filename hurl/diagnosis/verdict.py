@@ -205,18 +205,18 @@ def _lead(diagnosis: Diagnosis) -> str:
     if lead <= 0.0 or diagnosis.fit.rank_correlation < SOME_RANKING:
         return ""
     ahead = f"The best tenth of the episodes earn {lead:.3g} more than the average one"
-    reversing = [terms.lambda_ for terms in diagnosis.bias if terms.total >= lead]
-    if reversing:
-        return (
-            f"{ahead}; with λ up to {max(reversing):g}, what an agent is rewarded with, rewards and h together, shows "
-            "nothing of that: it could not tell good behaviour from the average."
-        )
     kept = [lead - terms.total for terms in diagnosis.bias if terms.lambda_ == diagnosis.lambda0]
-    if not kept:
+    if kept:
+        return (
+            f"{ahead}; of that, {kept[0]:.3g} ({100 * kept[0] / lead:.0f} %) is left in what an agent is rewarded with "
+            f"at λ = {diagnosis.lambda0:g}, rewards and h together: {_meaning_of(kept[0] / lead)}."
+        )
+    reversing = [terms.lambda_ for terms in diagnosis.bias if terms.total >= lead]
+    if not reversing:
         return ""
     return (
-        f"{ahead}; of that, {kept[0]:.3g} ({100 * kept[0] / lead:.0f} %) is left in what an agent is rewarded with at "
-        f"λ = {diagnosis.lambda0:g}, rewards and h together: {_meaning_of(kept[0] / lead)}."
+        f"{ahead}; with λ up to {max(reversing):g}, nothing of that is left in what an agent is rewarded with, rewards "
+        "and h together: it could not tell good behaviour from the average."
     )
 
 

@@ -41,7 +41,7 @@ def read_losses(run: Run) -> Mapping[str, Floats]:
 def _scalars(run: Run) -> Iterator[tuple[str, int, float]]:
     """Yield tag, step and value of the scalars of a run; what is damaged, or no file, is as if it were not there."""
     from google.protobuf.message import DecodeError
-    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]
 
     for file in sorted(RunFolder(run.folder).tensorboard.glob("events.out.tfevents.*")):
         try:

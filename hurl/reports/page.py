@@ -285,8 +285,8 @@ def _table(table: TextTable, caption: str = "") -> str:
             for column, cell in enumerate(cells, start=1)
         )
         rows += f'<tr><th scope="row">{html.escape(name)}</th>{"".join(shown)}</tr>'
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    return f'<div class="scroll"><table>{title}<thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>'
+    title = f'<p class="caption">{html.escape(caption)}</p>' if caption else ""
+    return f'{title}<div class="scroll"><table><thead><tr>{headings}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
 def _scores(report: Report) -> str:

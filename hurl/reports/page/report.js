@@ -4,7 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const tooltip = document.getElementById("tooltip");
 const state = { axis: "steps", smoothing: 1, seeds: false, hidden: data.environments.map(() => new Set()) };
-const MARGIN = { top: 10, right: 14, bottom: 42, left: 62 };
+const MARGIN = { top: 10, right: 14, bottom: 42, left: 68 };
 
 // --- small things ---------------------------------------------------------------------------------------------------
 
