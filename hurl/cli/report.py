@@ -27,7 +27,7 @@ def report(
     ],
     out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("report"),
     baseline: Annotated[
-        str | None, typer.Option(metavar="VARIANT", help="What to measure against (sac-bc, sac, or the first).")
+        str | None, typer.Option(metavar="VARIANT", help="What to measure against (by default, what has no guidance).")
     ] = None,
     threshold: Annotated[
         list[str] | None,
@@ -57,22 +57,32 @@ def report_on(
 
 
 def _print_report(report: Report, out: Path) -> None:
-    from hurl.reports.tables import gauntlet_summary, gauntlet_table, scores_table, summary_table
+    from hurl.reports.tables import gauntlet_summary, gauntlet_table, summary_table
 
     for warning in report.warnings:
         print(f"warning: {printable(warning)}", file=sys.stderr)
     for section in report.sections:
-        _print(section.environment.name, summary_table(section), leave_out={_less_telling(section)})
+        title = f"{section.environment.name}, {section.caption}"
+        _print(title, summary_table(section), leave_out={_less_telling(section)})
+        for remark in section.remarks:
+            say(f"  {remark}")
     if report.gauntlet:
         _print("The gauntlet", gauntlet_table(report.gauntlet), leave_out={"", "seeds", "iterations"})
         say(f"The gauntlet: {gauntlet_summary(report.gauntlet)}")
-    if report.scores:
-        _print("Scores over environments", scores_table(report.scores), leave_out={"median", "mean"})
-        for remark in report.remarks:
-            say(f"  {remark}")
-    else:
-        say(f"No scores over environments: {'; '.join(report.remarks)}")
+    if len(report.sections) > 1:
+        _print_scores(report)
     say(f"Report: {out / 'report.html'}, pictures and tables beside it", bold=out / "report.html")
+
+
+def _print_scores(report: Report) -> None:
+    from hurl.reports.tables import scores_table
+
+    if not report.scores:
+        say(f"No scores over environments: {'; '.join(report.remarks)}")
+        return
+    _print("Scores over environments", scores_table(report.scores), leave_out={"median", "mean"})
+    for remark in report.remarks:
+        say(f"  {remark}")
 
 
 def _thresholds(texts: list[str], environments: list[str]) -> dict[str, float]:

@@ -23,10 +23,13 @@ from hurl.diagnosis.quantities import (
     Floats,
     Improvability,
     Integers,
+    Rescaling,
     bellman_residuals,
     best_backup_residuals,
     best_episodes,
+    best_line,
     bias_terms,
+    held_out_r2,
     lead_of_best,
     measure_departure,
     measure_disagreement,
@@ -37,7 +40,7 @@ from hurl.diagnosis.quantities import (
     state_means,
     uncovered_share,
 )
-from hurl.diagnosis.verdict import LAMBDAS, suggest_lambda, verdict
+from hurl.diagnosis.verdict import LAMBDAS, doubts, suggest_lambda, verdict
 from hurl.guidance import Guidance, Heuristic
 from hurl.heuristics.base import ObservationSpace, StorableHeuristic
 from hurl.names import needs
@@ -90,9 +93,11 @@ class Diagnosis:
     :param lowest_value: the lowest h of the data's states
     :param highest_value: the highest h of the data's states
     :param fit: h against the returns
+    :param rescaling: the best line a·h + b; None where h is constant, or the data can't tell
     :param improvability: h against one step of reward and h after it
     :param best_return: mean discounted return of the best tenth of the episodes
     :param mean_return: mean discounted return of all episodes
+    :param return_spread: standard deviation of the discounted returns of episodes
     :param lead: by how much the best tenth is above all, where time limits count as in `bias`: as h there
     :param bias: the two terms of the bias bound for several λ: their sum is what is lost of the lead
     :param uncovered: the share of states that the data has no example of; None where it can't be measured
@@ -117,9 +122,11 @@ class Diagnosis:
     lowest_value: float
     highest_value: float
     fit: Fit
+    rescaling: Rescaling | None
     improvability: Improvability
     best_return: float
     mean_return: float
+    return_spread: float
     lead: float
     bias: tuple[BiasTerms, ...]
     uncovered: float | None
@@ -139,6 +146,11 @@ class Diagnosis:
     def is_constant(self) -> bool:
         """Whether h is the same for all states of the data."""
         return self.lowest_value == self.highest_value
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why the data can't tell much about h, in sentences; none where it can."""
+        return doubts(self)
 
     @property
     def verdict(self) -> tuple[str, ...]:
@@ -162,6 +174,7 @@ class Diagnosis:
             ("rank correlation of h and return", f"{fit.rank_correlation:.3f}"),
             ("R²; with the best constant added to h", f"{_number(fit.r2, '.3f')}; {_number(fit.r2_offset, '.3f')}"),
             ("best constant (median of return − h)", f"{fit.offset:.4g}"),
+            *_rescaling_rows(self.rescaling),
             (
                 "error up to a constant: mean",
                 f"{fit.mean_error:.4g} (of a constant h: {fit.mean_error_of_constant:.4g})",
@@ -174,7 +187,10 @@ class Diagnosis:
             ("improvable: h(s) ≤ r + γh(s')", f"{share:.1%} (95 %: {low:.1%} to {high:.1%})"),
             ("r + γh(s') − h(s): mean ± deviation", f"{mean:.4g} ± {deviation:.4g}"),
             ("  lowest, quartiles, highest", ", ".join(f"{residual:.4g}" for residual in residuals)),
-            ("discounted return: best tenth, all", f"{self.best_return:.4g}, {self.mean_return:.4g}"),
+            (
+                "discounted return: best tenth, all",
+                f"{self.best_return:.4g}, {self.mean_return:.4g} ± {self.return_spread:.4g}",
+            ),
             ("lead of the best tenth, h at time limits", f"{self.lead:.4g}"),
             *(
                 (
@@ -195,9 +211,9 @@ class Diagnosis:
         """Return all numbers and sentences, as JSON holds them."""
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "evidence"}
         bias = [{name.rstrip("_"): value for name, value in asdict(terms).items()} for terms in self.bias]
-        measured = Fit | Improvability | Disagreement | Departure
+        measured = Fit | Rescaling | Improvability | Disagreement | Departure
         nested = {name: asdict(value) for name, value in values.items() if isinstance(value, measured)}
-        return {**values, **nested, "bias": bias, "verdict": list(self.verdict)}
+        return {**values, **nested, "bias": bias, "doubts": list(self.doubts), "verdict": list(self.verdict)}
 
     def to_json(self) -> str:
         """Return `as_dict` as JSON."""
@@ -245,7 +261,8 @@ def diagnose(
     returns, cut, used = _returns(episodes, values, gamma, time_limit)
     discrete = isinstance(episodes.observation_space, Discrete)
     used_returns = state_means(returns[used], episodes.observations[used]) if discrete else returns[used]
-    fit = measure_fit(values[episodes.positions][used], used_returns)
+    used_values = values[episodes.positions][used]
+    fit = measure_fit(used_values, used_returns)
     residuals = best_backup_residuals(episodes, bellman_residuals(episodes, values, gamma))
     best = best_episodes(episodes, returns)
     lead = lead_of_best(episodes, values, best, gamma=gamma)
@@ -268,9 +285,11 @@ def diagnose(
         lowest_value=float(values.min()),
         highest_value=float(values.max()),
         fit=fit,
+        rescaling=_rescaling(episodes, values, used, used_values, used_returns, fit, best, gamma),
         improvability=measure_improvability(episodes, values, residuals),
         best_return=float(returns[episodes.starts[best]].mean()),
         mean_return=float(returns[episodes.starts].mean()),
+        return_spread=float(returns[episodes.starts].std()),
         lead=lead,
         bias=bias,
         uncovered=uncovered_share(episodes),
@@ -282,6 +301,34 @@ def diagnose(
         lambda0=suggest_lambda(fit, bias, lead, gamma),
         evidence=Evidence(episodes, values, returns, residuals, used, best, points),
     )
+
+
+def _rescaling(
+    episodes: Episodes,
+    values: Floats,
+    used: Flags,
+    used_values: Floats,
+    returns: Floats,
+    fit: Fit,
+    best: Integers,
+    gamma: float,
+) -> Rescaling | None:
+    """Return the best line a·h + b, and the λ that would be suggested for it.
+
+    :param values: h of all states, shape (N + E,)
+    :param used_values: h of the states that are used, shape (n,)
+    :param returns: G of these, shape (n,)
+    """
+    halves = np.random.default_rng(0).permutation(len(episodes)) % 2
+    found = None if fit.r2_offset is None else held_out_r2(used_values, returns, halves[episodes.episode_of[used]])
+    if found is None:
+        return None
+    scale, offset = best_line(used_values, returns)
+    rescaled = scale * values + offset
+    bias = bias_terms(episodes, rescaled, best, gamma=gamma, lambdas=LAMBDAS)
+    lead = lead_of_best(episodes, rescaled, best, gamma=gamma)
+    lambda0 = suggest_lambda(measure_fit(scale * used_values + offset, returns), bias, lead, gamma)
+    return Rescaling(scale, offset, *found, lambda0)
 
 
 def _load_agent(
@@ -345,6 +392,15 @@ def _is_fitted_to(h: Heuristic, episodes: Episodes) -> bool:
     """Whether a heuristic with metrics of a fit says that it is from this data."""
     origin = getattr(h, "dataset", None)
     return bool(getattr(h, "metrics", None) and origin and origin["digest"] == episodes.digest)
+
+
+def _rescaling_rows(rescaling: Rescaling | None) -> list[tuple[str, str]]:
+    if rescaling is None:
+        return []
+    return [
+        ("best line a·h + b: a, b", f"{rescaling.scale:.4g}, {rescaling.offset:.4g}"),
+        ("  R² held out: of h + b, of a·h + b", f"{rescaling.r2:.3f}; {rescaling.r2_rescaled:.3f}"),
+    ]
 
 
 def _disagreement_rows(disagreement: Disagreement | None) -> list[tuple[str, str]]:

@@ -64,6 +64,24 @@ class Fit:
 
 
 @dataclass(frozen=True)
+class Rescaling:
+    """The line a·h + b that fits the returns best, and what it is worth.
+
+    :param scale: a, by least squares over all states that were used
+    :param offset: b
+    :param r2: R² of h plus the best constant, on episodes that the constant was not chosen on
+    :param r2_rescaled: R² of a·h + b, on episodes that a and b were not chosen on
+    :param lambda0: the λ to begin with that would be suggested for a·h + b
+    """
+
+    scale: float
+    offset: float
+    r2: float
+    r2_rescaled: float
+    lambda0: float
+
+
+@dataclass(frozen=True)
 class Improvability:
     """How often h(s) ≤ r + γ·h(s') holds in the data, and how the residuals δ are distributed.
 
@@ -196,6 +214,40 @@ def offset_error(errors: Floats, share: float) -> float:
     ordered = np.sort(errors)
     count = max(1, math.ceil(share * len(ordered)))
     return float((ordered[count - 1 :] - ordered[: len(ordered) - count + 1]).min()) / 2.0
+
+
+def best_line(values: Floats, returns: Floats) -> tuple[float, float]:
+    """Return a and b of the line a·h + b with the least Σ(G − a·h − b)²; h must not be constant.
+
+    :param values: h(s), shape (n,)
+    :param returns: G, shape (n,)
+    """
+    scale = float(np.mean((values - values.mean()) * (returns - returns.mean())) / np.var(values))
+    return scale, float(returns.mean() - scale * values.mean())
+
+
+def held_out_r2(values: Floats, returns: Floats, half: Integers) -> tuple[float, float] | None:
+    """Return R² of h + b and of a·h + b, each chosen on one half of the episodes and measured on the other.
+
+    None where h or the returns are constant on a half.
+
+    :param values: h(s), shape (n,)
+    :param returns: G, shape (n,)
+    :param half: 0 or 1, that of each state's episode, shape (n,)
+    """
+    errors = []
+    for chosen, held_out in ((half == 0, half == 1), (half == 1, half == 0)):
+        h, target, seen = values[held_out], returns[held_out], values[chosen]
+        if not chosen.any() or not held_out.any() or np.ptp(seen) <= rounding(seen):
+            return None
+        scale, offset = best_line(seen, returns[chosen])
+        shift = float(np.mean(returns[chosen] - seen))
+        errors.append([np.sum((target - h - shift) ** 2), np.sum((target - scale * h - offset) ** 2)])
+    spread = float(np.sum((returns - returns.mean()) ** 2))
+    if spread == 0.0:
+        return None
+    shifted, rescaled = (1.0 - np.sum(errors, axis=0) / spread).tolist()
+    return shifted, rescaled
 
 
 def mostly_cut(episodes: Episodes, gamma: float) -> Flags:

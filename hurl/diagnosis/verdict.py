@@ -19,6 +19,14 @@ ABOVE_RETURNS = 0.01
 # From this ratio of deviations on, members are said to tell the data from what is not of it.
 TOLD_APART = 1.5
 FEW_EPISODES = 10
+# Returns of episodes with a smaller deviation, relative to the largest, hardly vary.
+HARDLY = 0.05
+# An agent with so many of its states outside the data is another policy than those that made it.
+OTHER_POLICY = 0.5
+# A scale is recommended where it is off by this factor, and the rescaled h explains so much more of the returns.
+WRONG_SCALE, WORTH_RESCALING = 1.5, 0.02
+# From this share of the best episodes' lead on, they are said to stand out.
+CLEAR_LEAD = 0.5
 
 
 def suggest_lambda(fit: Fit, bias: Sequence[BiasTerms], lead: float, gamma: float) -> float:
@@ -49,9 +57,11 @@ def suggest_lambda(fit: Fit, bias: Sequence[BiasTerms], lead: float, gamma: floa
 def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Say in sentences what the numbers mean, the most important first."""
     sentences = [
+        *doubts(diagnosis),
         _ranking(diagnosis),
         _promises(diagnosis),
         _error(diagnosis),
+        _scale(diagnosis),
         _offset(diagnosis),
         _lead(diagnosis),
         _cut(diagnosis),
@@ -60,13 +70,51 @@ def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
         _disagreement(diagnosis.disagreement),
         _departure(diagnosis.departure),
         _received(diagnosis),
-        _few(diagnosis.episodes),
         "h was fitted to this very data, which flatters it: judge it with other data."
         if diagnosis.fitted_to_data
         else "",
-        _suggestion(diagnosis.lambda0),
+        _suggestion(diagnosis),
     ]
     return tuple(sentence for sentence in sentences if sentence)
+
+
+def doubts(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Say why the data can't tell much about h; nothing where it can."""
+    sentences = (_alike(diagnosis), _few(diagnosis.episodes), _other_policy(diagnosis.departure))
+    return tuple(sentence for sentence in sentences if sentence)
+
+
+def is_off_scale(diagnosis: Diagnosis) -> bool:
+    """Whether h should be multiplied before it is used: it ranks states, and a·h + b fits what was held out better."""
+    rescaling = diagnosis.rescaling
+    if rescaling is None or diagnosis.fit.rank_correlation < SOME_RANKING or rescaling.scale <= 0.0:
+        return False
+    factor = max(rescaling.scale, 1.0 / rescaling.scale)
+    return factor >= WRONG_SCALE and rescaling.r2_rescaled >= rescaling.r2 + WORTH_RESCALING
+
+
+def _alike(diagnosis: Diagnosis) -> str:
+    """Where all episodes earn the same, returns tell only how far along an episode a state is."""
+    if diagnosis.fit.r2 is None:
+        return (
+            "All returns of the data are the same, so that it can't tell a good h from a bad one: collect other data."
+        )
+    largest = max(abs(diagnosis.best_return), abs(diagnosis.mean_return))
+    if diagnosis.episodes < 2 or diagnosis.return_spread > HARDLY * largest:
+        return ""
+    return (
+        f"All episodes earn nearly the same ({diagnosis.mean_return:.4g} ± {diagnosis.return_spread:.2g}), so that the "
+        "data can hardly tell a good h from a bad one: add episodes of better and of worse policies."
+    )
+
+
+def _other_policy(departure: Departure | None) -> str:
+    if departure is None or departure.outside is None or departure.outside <= OTHER_POLICY:
+        return ""
+    return (
+        "The data is of other policies than the agent, which goes where they did not: it can't tell what h is worth "
+        "there; judge h with the agent's own data."
+    )
 
 
 def _ranking(diagnosis: Diagnosis) -> str:
@@ -75,13 +123,17 @@ def _ranking(diagnosis: Diagnosis) -> str:
     if diagnosis.is_constant:
         return "h is constant: it shortens the horizon and says nothing about states."
     if diagnosis.fit.r2 is None:
-        return (
-            "All returns of the data are the same, so that it can't tell a good h from a bad one: collect other data."
-        )
+        return ""
+    whose = (
+        " (The returns are those of whoever made the data: if that was a poor policy, judge h with data of a better "
+        "one before you drop it.)"
+        if diagnosis.departure is None
+        else ""
+    )
     if correlation <= -SOME_RANKING:
-        return f"h ranks states in reverse ({rho}): it leads away from high returns; don't use it."
+        return f"h ranks states in reverse ({rho}): it leads away from high returns; don't use it.{whose}"
     if correlation < SOME_RANKING:
-        return f"h does not rank states by their returns ({rho}): don't use it."
+        return f"h does not rank states by their returns ({rho}): don't use it.{whose}"
     how = "well" if correlation >= GOOD_RANKING else "fairly" if correlation >= FAIR_RANKING else "poorly"
     return f"h ranks states {how} ({rho} with the returns)."
 
@@ -112,9 +164,31 @@ def _error(diagnosis: Diagnosis) -> str:
     )
 
 
+def _scale(diagnosis: Diagnosis) -> str:
+    """The scale always counts: r̃ = r + (1−λ)γh(s') adds h to rewards, so that it must be in their unit."""
+    rescaling = diagnosis.rescaling
+    if rescaling is None or not is_off_scale(diagnosis):
+        return ""
+    scale, offset = f"{rescaling.scale:.2g}", f"{rescaling.offset:.3g}"
+    times, side, effect = (
+        (scale, "small", "it hardly guides")
+        if rescaling.scale > 1.0
+        else (f"{1.0 / rescaling.scale:.2g}", "large", "it drowns the rewards")
+    )
+    remedy = f"multiply it by {scale}: scaled(h, {scale})"
+    if diagnosis.terminated and abs(rescaling.offset) > diagnosis.fit.mean_error_of_constant:
+        remedy = f"multiply it by {scale} and add {offset}: shifted(scaled(h, {scale}), {offset})"
+    return (
+        f"h is {times} times too {side} for the returns, so that {effect}: {remedy} (R² on episodes held out: "
+        f"{rescaling.r2:.2f} as it is, {rescaling.r2_rescaled:.2f} rescaled)."
+    )
+
+
 def _offset(diagnosis: Diagnosis) -> str:
     """A constant is free only where nothing ends: a terminal state has the value 0 and no constant moves it."""
     fit, size = diagnosis.fit, f"{abs(diagnosis.fit.offset):.4g}"
+    if is_off_scale(diagnosis):  # which says what to add after rescaling
+        return ""
     if fit.rank_correlation < SOME_RANKING or not diagnosis.terminated or abs(fit.offset) <= fit.mean_error_of_constant:
         return ""
     side, what, remedy = (
@@ -130,11 +204,28 @@ def _lead(diagnosis: Diagnosis) -> str:
     lead = diagnosis.lead
     if lead <= 0.0 or diagnosis.fit.rank_correlation < SOME_RANKING:
         return ""
+    ahead = f"The best tenth of the episodes earn {lead:.3g} more than the average one"
+    kept = [lead - terms.total for terms in diagnosis.bias if terms.lambda_ == diagnosis.lambda0]
+    if kept:
+        return (
+            f"{ahead}; of that, {kept[0]:.3g} ({100 * kept[0] / lead:.0f} %) is left in what an agent is rewarded with "
+            f"at λ = {diagnosis.lambda0:g}, rewards and h together: {_meaning_of(kept[0] / lead)}."
+        )
     reversing = [terms.lambda_ for terms in diagnosis.bias if terms.total >= lead]
-    if reversing:
-        return f"Guided with λ up to {max(reversing):g}, the best episodes look no better than the average one."
-    kept = [1.0 - terms.total / lead for terms in diagnosis.bias if terms.lambda_ == diagnosis.lambda0]
-    return f"At λ = {diagnosis.lambda0:g}, the best episodes keep {100 * kept[0]:.0f} % of their lead." if kept else ""
+    if not reversing:
+        return ""
+    return (
+        f"{ahead}; with λ up to {max(reversing):g}, nothing of that is left in what an agent is rewarded with, rewards "
+        "and h together: it could not tell good behaviour from the average."
+    )
+
+
+def _meaning_of(kept: float) -> str:
+    if kept >= 1.0:
+        return "h shows good behaviour more clearly than the rewards"
+    if kept >= CLEAR_LEAD:
+        return "good behaviour still stands out"
+    return "good behaviour hardly stands out until λ rises, so raise λ, or let a ladder choose it, if learning stalls"
 
 
 def _cut(diagnosis: Diagnosis) -> str:
@@ -204,10 +295,16 @@ def _received(diagnosis: Diagnosis) -> str:
 def _few(episodes: int) -> str:
     if episodes >= FEW_EPISODES:
         return ""
-    return f"With {episodes} {'episode' if episodes == 1 else 'episodes'} all of this is rough: collect more."
+    return (
+        f"With {episodes} {'episode' if episodes == 1 else 'episodes'} the data can't tell much, and all of this is "
+        f"rough: collect {FEW_EPISODES} or more."
+    )
 
 
-def _suggestion(lambda0: float) -> str:
-    if lambda0 == 1.0:
-        return "Suggested λ0: 1, which is the base algorithm without h."
-    return f"Suggested λ0: {lambda0:g}."
+def _suggestion(diagnosis: Diagnosis) -> str:
+    lambda0, rescaling = diagnosis.lambda0, diagnosis.rescaling
+    then = ""
+    if rescaling is not None and is_off_scale(diagnosis) and rescaling.lambda0 != lambda0:
+        then = f", and {rescaling.lambda0:g} once h is rescaled"
+    what = ", which is the base algorithm without h" if lambda0 == 1.0 else ""
+    return f"Suggested λ0: {lambda0:g}{what}{then}."

@@ -57,6 +57,7 @@ class Column:
 
 
 RETURN = Chart("return", "Evaluation return: median, 25th to 75th percentile over seeds", "return", "return", (), True)
+SUCCESS = Chart("success_rate", "Success rate of evaluation episodes: median over seeds", "success rate", "success")
 TRAINING_RETURN = Chart(
     "training_return", "Return of training episodes: median, 25th to 75th percentile over seeds", "return", "training"
 )
@@ -84,6 +85,7 @@ class Row:
     return_min: float
     return_max: float
     episode_length: Annotated[float, Column(tag="evaluation/episode_length")]
+    success_rate: Annotated[float, Column(tag="evaluation/success_rate", chart=SUCCESS)] = np.nan
     training_return: Annotated[float, Column(tag="training/return", chart=TRAINING_RETURN)] = np.nan
     lambda_: Annotated[float, Column("λ", ".3f", "guidance/lambda", LAMBDA, of_training=True)]
     discount: Annotated[float, Column(tag="guidance/discount", chart=DISCOUNT, of_training=True)]

@@ -183,10 +183,14 @@ def _read_rows(config: RunConfig, folder: RunFolder, checkpoint: Path) -> list[R
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Undiscounted returns and lengths of evaluation episodes, shape (episodes,) each."""
+    """Undiscounted returns and lengths of evaluation episodes, shape (episodes,) each.
+
+    :param success_rate: the mean of what `info["is_success"]` says at their ends; NaN where the environment has none
+    """
 
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
+    success_rate: float = np.nan
 
     def summary(self) -> dict[str, float]:
         """Return the columns of the metrics that tell of it."""
@@ -196,11 +200,22 @@ class Evaluation:
             "return_min": float(self.returns.min()),
             "return_max": float(self.returns.max()),
             "episode_length": float(self.lengths.mean()),
+            "success_rate": self.success_rate,
         }
 
 
 def evaluate(policy: PolicyPredictor, env: VecEnv, episodes: int, deterministic: bool = True) -> Evaluation:
     """Roll a policy out for some episodes, side by side."""
-    result: Any = evaluate_policy(policy, env, episodes, deterministic, return_episode_rewards=True)
+    successes: list[float] = []
+
+    def watch(variables: dict[str, Any], _: dict[str, Any]) -> None:
+        """Note what an episode ends with; `evaluate_policy` calls this for each step of an episode that counts."""
+        info = variables["info"]
+        success = info.get("is_success", info.get("success"))  # Gymnasium's robots say the one, its mazes the other
+        if variables["done"] and isinstance(success, bool | np.bool_ | int | float | np.number):
+            successes.append(float(success))
+
+    result: Any = evaluate_policy(policy, env, episodes, deterministic, callback=watch, return_episode_rewards=True)
     returns, lengths = result
-    return Evaluation(np.array(returns, np.float64), np.array(lengths, np.int64))
+    success_rate = float(np.mean(successes)) if successes else np.nan
+    return Evaluation(np.array(returns, np.float64), np.array(lengths, np.int64), success_rate)

@@ -30,6 +30,8 @@ SLUG_CHARACTERS = 80  # of an environment in the names of files, which must not 
 SEED_ENDING = re.compile(r"[-_.]?seed[-_]?\d+$")
 # What may differ between the seeds of one algorithm: it does not say what is learned, only which run of it this is.
 NOT_THE_ALGORITHM = ("seed", "threads", "checkpoint_every")
+# Where variants of one name are told apart by their configurations: so many settings, and so much of their text.
+NAMED_DIFFERENCES, DIFFERENCE_CHARACTERS = 2, 60
 
 
 class ReportError(ValueError):
@@ -89,9 +91,19 @@ class Variant:
         return self.iterations == 0
 
     @property
-    def finished(self) -> list[Run]:
-        """The runs that have gone as far as the longest."""
-        return self.reaching(self.iterations)
+    def is_guided(self) -> bool:
+        """Whether a heuristic has a say in what it learns: with λ = 1 throughout it has none."""
+        guidance = self.runs[0].config.guidance
+        if guidance is None:
+            return False
+        is_alone = guidance.schedule.kind == "constant" and guidance.schedule.parameters["lambda0"] == 1.0
+        return not (is_alone and guidance.shaping == "hurl")
+
+    @property
+    def additions(self) -> frozenset[str]:
+        """What its algorithm is given besides guidance: a warm start, prior data, a jump start."""
+        config = self.runs[0].config
+        return frozenset(key for key in ("warm_start", "prior", "jump_start") if getattr(config, key) is not None)
 
     def reaching(self, iterations: int) -> list[Run]:
         """Return the runs that have so many iterations."""
@@ -295,19 +307,52 @@ def _group(run: Run) -> tuple[str, str]:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Return a name for each group of runs, from its first: as few parts of the path as tell them apart."""
+    """Return a name for each group of runs, from its first.
+
+    As few parts of the path as tell them apart, and what differs in their configurations where no path does.
+    """
     paths = [_named_folder(run) for run in runs]
     short = {path: path.name for path in paths}
     for parts in range(2, max(len(path.parts) for path in paths)):
         count = Counter(short.values())
         short = {path: name if count[name] == 1 else "/".join(path.parts[-parts:]) for path, name in short.items()}
-    seen: Counter[str] = Counter()
-    names = []
-    for path in paths:
-        name = printable(short[path])
-        seen[name] += 1
-        names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    names = [printable(short[path]) for path in paths]
+    for name, count_of_name in Counter(names).items():
+        if count_of_name > 1:
+            alike = [index for index, other in enumerate(names) if other == name]
+            for index, difference in zip(alike, _differences([runs[index] for index in alike]), strict=True):
+                names[index] = f"{name} ({difference})"
     return names
+
+
+def _differences(runs: Sequence[Run]) -> list[str]:
+    """Return for each of some runs what sets it apart: `gamma=0.5`, or its folder where the same is said of two."""
+    configs = [run.config.model_dump(mode="json", exclude=set(NOT_THE_ALGORITHM)) for run in runs]
+    keys = list(_differing(configs))[:NAMED_DIFFERENCES]
+    texts = [", ".join(_setting(config, key) for key in keys)[:DIFFERENCE_CHARACTERS] for config in configs]
+    if len({*texts}) < len(texts):
+        texts = [str(run.folder.resolve()) for run in runs]
+    return [printable(text) for text in texts]
+
+
+def _differing(configs: Sequence[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """Yield the keys in which configurations differ, those within a part that all of them have by their path."""
+    for key in {key: None for config in configs for key in config}:
+        values = [config.get(key) for config in configs]
+        if all(isinstance(value, dict) for value in values):
+            yield from ((key, *path) for path in _differing([value or {} for value in values]))
+        elif any(value != values[0] for value in values):
+            yield (key,)
+
+
+def _setting(config: Any, path: Sequence[str]) -> str:
+    """Write a setting as `--set` takes it, or whether there is a part of the configuration at all."""
+    for key in path:
+        config = config.get(key)
+    name = ".".join(path)
+    if config is None or isinstance(config, dict):
+        return f"{'without' if config is None else 'with'} {name}"
+    return f"{name}={config if isinstance(config, str) else json.dumps(config)}"
 
 
 def _named_folder(run: Run) -> Path:

@@ -17,7 +17,7 @@ from hurl.experiments.metrics import CHARTS, Chart
 from hurl.files import write_whole
 from hurl.reports.gauntlet import GUIDED, CellScores
 from hurl.reports.report import Report, Section
-from hurl.reports.statistics import CONFIDENCE, PROFILE_SCORES, SCORE_TITLES, Estimate
+from hurl.reports.statistics import CONFIDENCE, PROFILE_SCORES, Estimate
 
 # Okabe and Ito's colours, which people with any colour vision tell apart, without the yellow that is faint on white.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
@@ -81,8 +81,9 @@ def write_pictures(report: Report, out: Path) -> None:
                 _save(_draw_ratios(section, looks), out / f"{section.slug}-auc")
         if len(report.sections) > 1:
             _save(_draw_all_returns(report, looks), out / "returns")
-        if report.scores:
+        if report.score_titles:
             _save(_draw_scores(report, looks), out / "scores")
+        if report.scores:
             _save(_draw_profiles(report, looks), out / "profiles")
         if report.gauntlet:
             _save(_draw_gauntlet(report.gauntlet), out / "gauntlet")
@@ -236,14 +237,17 @@ def _draw_ratios(section: Section, looks: dict[str, Look]) -> Figure:
 
 
 def _draw_scores(report: Report, looks: dict[str, Look]) -> Figure:
-    figure = Figure(figsize=(14.0, 1.5 + 0.36 * len(report.scores)), layout="constrained")
-    for axes, (score, title) in zip(figure.subplots(1, len(SCORE_TITLES)), SCORE_TITLES.items(), strict=True):
+    titles = report.score_titles
+    figure = Figure(figsize=(max(2.8 * len(titles), 5.6), 1.5 + 0.36 * len(report.scores)), layout="constrained")
+    panels = figure.subplots(1, len(titles), squeeze=False)[0]
+    for axes, (score, title) in zip(panels, titles.items(), strict=True):
         rows = [(row.variant, value) for row in report.scores if (value := getattr(row, score)) is not None]
         _draw_intervals(axes, rows, looks)
         axes.set_title(title, fontsize=9)
         if score == "improvement":
             axes.axvline(0.5, color="0.4", linewidth=1, linestyle=":")
-    figure.suptitle(f"scores over environments, {CONFIDENCE:.0%} bootstrap intervals")
+    what = "scores over environments" if len(report.sections) > 1 else label_of(report.sections[0].environment.name)
+    figure.suptitle(f"{what}, {CONFIDENCE:.0%} bootstrap intervals")
     return figure
 
 

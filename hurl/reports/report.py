@@ -14,36 +14,69 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import CHARTS, Chart
 from hurl.files import package_versions, read_regular, write_whole
 from hurl.names import nearest
-from hurl.reports.collect import Collection, Environment, ReportError, Run
+from hurl.reports.collect import Collection, Environment, ReportError, Run, Variant
 from hurl.reports.gauntlet import CellScores, gauntlet_of
+from hurl.reports.losses import losses_of
 from hurl.reports.statistics import (
+    SCORE_TITLES,
     AggregateScores,
+    Comparison,
     Curve,
+    Percentiles,
     Summary,
     aggregate,
+    compare,
     curve_of,
     default_threshold,
     summarize,
 )
 
-# Against which a variant is measured where the user names none: the first of these that there is.
-# In an ablation of λ, λ = 1 is the algorithm alone.
-USUAL_BASELINES = ("sac-bc", "sac", "1")
-
 
 @dataclass(frozen=True)
 class Section:
-    """The report on one environment: curves and rows in the order of its variants.
+    """The report on one environment: curves in the order of its variants, and rows of those that are compared.
 
     :param slug: the environment's name as part of a file's name, different for each
+    :param losses: of each variant, by tag
     """
 
     environment: Environment
     slug: str
-    baseline: str
+    comparison: Comparison
     threshold: float
     curves: Sequence[Curve]
     summaries: Sequence[Summary]
+    losses: Sequence[Mapping[str, Percentiles]]
+
+    @property
+    def baseline(self) -> str:
+        """The name of the variant that others are measured against."""
+        return self.comparison.baseline.name
+
+    @property
+    def loss_tags(self) -> list[str]:
+        """The names of all losses that a variant has."""
+        return sorted({tag for losses in self.losses for tag in losses})
+
+    @property
+    def caption(self) -> str:
+        """Over which iterations its numbers are."""
+        iterations = self.comparison.iterations
+        if not iterations:
+            return "cloned policies, which do not train"
+        common = "" if self.comparison.are_of_one_length else ", which all variants have"
+        return f"over iterations 1 to {iterations}{common}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What must be known besides to read its table."""
+        remarks = list(self.comparison.remarks)
+        if len(self.environment.variants) > 1 and all(variant.is_guided for variant in self.environment.variants):
+            remarks.append(
+                f"{self.environment.name}: no variant is without guidance; {self.baseline} is the baseline, "
+                "--baseline names another"
+            )
+        return remarks
 
     @property
     def charts(self) -> list[Chart]:
@@ -72,6 +105,12 @@ class Report:
     versions: Mapping[str, Mapping[str, int]]
     command: str
     gauntlet: Sequence[CellScores] = ()
+
+    @property
+    def score_titles(self) -> dict[str, str]:
+        """The scores that say something: over one environment alone, a mean of normalised AUCs is the AUC again."""
+        shown = SCORE_TITLES if len(self.sections) > 1 else ("improvement",)
+        return {score: SCORE_TITLES[score] for score in shown if any(getattr(row, score) for row in self.scores)}
 
     @property
     def variants(self) -> list[str]:
@@ -104,32 +143,34 @@ def compute_report(
 ) -> Report:
     """Return the report on some runs.
 
-    :param baseline: the variant that others are measured against; `sac-bc`, `sac` or the first by default
+    :param baseline: the variant that others are measured against; by default one without guidance, see
+        `usual_baseline`
     :param thresholds: of the return, by environment; see `default_threshold` for the others
     :param command: how the report was asked for, told on the page
     """
     thresholds = thresholds or {}
     environments = collection.environments
     _check_thresholds(environments, thresholds)
-    baselines = _baselines(environments, baseline)
+    comparisons = [compare(*found) for found in zip(environments, _baselines(environments, baseline), strict=True)]
     sections = [
-        _section(environment, slug, against, thresholds)
-        for environment, slug, against in zip(environments, _slugs(environments), baselines, strict=True)
+        _section(environment, slug, comparison, thresholds)
+        for environment, slug, comparison in zip(environments, _slugs(environments), comparisons, strict=True)
     ]
-    scores, remarks = aggregate(environments, baselines)
+    scores, remarks = aggregate(comparisons)
     gauntlet = gauntlet_of(environments)
     return Report(sections, scores, remarks, collection.warnings, _versions(collection.runs), command, gauntlet)
 
 
-def _section(environment: Environment, slug: str, baseline: str, thresholds: Mapping[str, float]) -> Section:
-    threshold = thresholds.get(environment.name, default_threshold(environment))
+def _section(environment: Environment, slug: str, comparison: Comparison, thresholds: Mapping[str, float]) -> Section:
+    threshold = thresholds.get(environment.name, default_threshold(comparison))
     return Section(
         environment,
         slug,
-        baseline,
+        comparison,
         threshold,
         [curve_of(variant) for variant in environment.variants],
-        summarize(environment, baseline, threshold),
+        summarize(comparison, threshold),
+        [losses_of(variant) for variant in environment.variants],
     )
 
 
@@ -147,12 +188,24 @@ def _baselines(environments: Sequence[Environment], wanted: str | None) -> list[
     if wanted is not None and wanted not in names:
         hint = nearest(wanted, names) or f"; the variants are {', '.join(sorted(names))}"
         raise ReportError(f"there is no variant {wanted!r} to be the baseline{hint}")
-    preferred = USUAL_BASELINES if wanted is None else (wanted, *USUAL_BASELINES)
     found = []
     for environment in environments:
-        here = [variant.name for variant in environment.variants]
-        found.append(next((name for name in preferred if name in here), here[0]))
+        is_here = any(variant.name == wanted for variant in environment.variants)
+        found.append(wanted if wanted is not None and is_here else usual_baseline(environment.variants).name)
     return found
+
+
+def usual_baseline(variants: Sequence[Variant]) -> Variant:
+    """Return the variant that shows what guidance is worth: the one that trains without it; the first where none does.
+
+    Of several, the one whose warm start and prior data are those of the most guided variants, for then nothing else
+    differs; of several such, the plainest.
+    """
+    unguided = sorted((v for v in variants if not v.is_guided), key=lambda v: (v.is_cloning, len(v.additions)))
+    if not unguided:
+        return variants[0]
+    shared = [sum(v.is_guided and v.additions == one.additions for v in variants) for one in unguided]
+    return unguided[shared.index(max(shared))]
 
 
 def _slugs(environments: Sequence[Environment]) -> list[str]:

@@ -37,6 +37,15 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Percentiles:
+    """The median of a number over seeds, and its quartiles, an entry an iteration."""
+
+    middle: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
 class Curve:
     """What is drawn of a variant, one entry an iteration; percentiles are over the seeds that have reached it.
 
@@ -51,16 +60,44 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """A variant's row in the table of its environment.
+class Comparison:
+    """What the tables of an environment are of: some variants, over the iterations that all of them have.
 
-    :param seeds: runs that have gone as far as the longest, which the numbers are of
+    :param iterations: how many those are; 0 where all are cloned policies that never train
+    :param remarks: on variants that are left out
+    """
+
+    environment: str
+    baseline: Variant
+    variants: Sequence[Variant]
+    iterations: int
+    remarks: Sequence[str]
+
+    @property
+    def are_of_one_length(self) -> bool:
+        """Whether nothing of any run is left out by comparing over the common iterations."""
+        return all(v.is_cloning or v.iterations == self.iterations for v in self.variants)
+
+    def runs(self, variant: Variant) -> list[Run]:
+        """Return the runs of a variant that have gone so far."""
+        return list(variant.runs) if variant.is_cloning else variant.reaching(self.iterations)
+
+    def areas(self, variant: Variant) -> Floats:
+        """Return the AUC of each of these runs."""
+        return np.array([auc(run.rows, self.iterations) for run in self.runs(variant)])
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A variant's row in the table of its environment, over the iterations that are compared.
+
+    :param seeds: runs that have gone so far, which the numbers are of
     :param unfinished: runs that have not
+    :param iterations: those of its longest run, which may have gone further
     :param planned: the iterations that its configuration asks for
     :param samples: median over seeds of the environment steps until the threshold; None where half of them never do
-    :param ratio: of its AUC to the baseline's, over the iterations that both have; None where the baseline's is not
-        positive, for then a ratio says nothing
-    :param difference: of its AUC to the baseline's, over the same iterations
+    :param ratio: of its AUC to the baseline's; None where the baseline's is not positive, for then a ratio says nothing
+    :param difference: of its AUC to the baseline's
     """
 
     variant: str
@@ -95,9 +132,35 @@ class AggregateScores:
     improvement: Estimate | None
 
 
-def final_return(run: Run) -> float:
-    """Return the mean evaluation return of the last 5 iterations: one evaluation of 10 episodes is a noisy number."""
-    returns = run.column("return_mean") if run.iterations else run.column_with_start("return_mean")
+def compare(environment: Environment, baseline: str) -> Comparison:
+    """Return what can be compared in an environment.
+
+    A variant that has only begun would cut all others down to its own few iterations: with less than half of the
+    longest's it is left out, unless it is the baseline.
+    """
+    longest = max(variant.iterations for variant in environment.variants)
+    compared = [v for v in environment.variants if v.is_cloning or v.iterations >= longest / 2 or v.name == baseline]
+    iterations = min((variant.iterations for variant in compared if not variant.is_cloning), default=0)
+    return Comparison(
+        environment.name,
+        environment.variant(baseline),
+        compared,
+        iterations,
+        [
+            f"{environment.name}: {variant.name} is in the curves alone, it has {variant.iterations} iterations where "
+            f"others have {longest}"
+            for variant in environment.variants
+            if variant not in compared
+        ],
+    )
+
+
+def final_return(run: Run, iterations: int | None = None) -> float:
+    """Return the mean evaluation return of the last 5 iterations: one evaluation of 10 episodes is a noisy number.
+
+    :param iterations: the last of them; None means the last that there is
+    """
+    returns = run.column("return_mean")[:iterations] if run.iterations else run.column_with_start("return_mean")
     return float(returns[-LAST_ITERATIONS:].mean())
 
 
@@ -125,6 +188,13 @@ def curve_of(variant: Variant) -> Curve:
         seeds=np.sum(~np.isnan(over_seeds("iteration")), axis=0).astype(np.float64),
         columns=columns,
     )
+
+
+def percentiles_of(columns: Sequence[Floats]) -> Percentiles:
+    """Return the median and the quartiles over seeds of columns that may end sooner or later."""
+    table = _padded(columns, max(len(column) for column in columns))
+    low, middle, high = (_percentile(table, percentile) for percentile in PERCENTILES)
+    return Percentiles(middle, low, high)
 
 
 def _padded(columns: Sequence[Floats], length: int) -> Floats:
@@ -162,29 +232,31 @@ def bootstrap(statistic: Callable[..., Floats], *samples: Floats, seed: int = 0)
     return Estimate(value, float(low), float(high))
 
 
-def default_threshold(environment: Environment) -> float:
+def default_threshold(comparison: Comparison) -> float:
     """Return low + 0.8 (high − low): low the lowest median first evaluation, high the best median final return.
 
     A share of the final return alone would mean nothing where returns are negative.
     """
-    first = [np.median([run.column_with_start("return_mean")[0] for run in v.runs]) for v in environment.variants]
-    final = [np.median([final_return(run) for run in v.finished]) for v in environment.variants]
+    first, final = [], []
+    for variant in comparison.variants:
+        runs = comparison.runs(variant)
+        first.append(np.median([run.column_with_start("return_mean")[0] for run in runs]))
+        final.append(np.median([final_return(run, comparison.iterations) for run in runs]))
     low, high = float(min(first)), float(max(final))
     return low + THRESHOLD_SHARE * (high - low)
 
 
-def summarize(environment: Environment, baseline: str, threshold: float) -> list[Summary]:
-    """Return a row for each variant of an environment."""
-    against = environment.variant(baseline)
-    return [_summary(variant, against, threshold) for variant in environment.variants]
+def summarize(comparison: Comparison, threshold: float) -> list[Summary]:
+    """Return a row for each variant that is compared."""
+    return [_summary(variant, comparison, threshold) for variant in comparison.variants]
 
 
-def _summary(variant: Variant, baseline: Variant, threshold: float) -> Summary:
-    runs = variant.finished
-    samples = np.array([_samples_to(run, threshold) for run in runs])
+def _summary(variant: Variant, comparison: Comparison, threshold: float) -> Summary:
+    runs = comparison.runs(variant)
+    samples = np.array([_samples_to(run, threshold, comparison.iterations) for run in runs])
     median = float(np.median(samples))
-    ours, theirs = _common_areas(variant, baseline)
-    itself = variant is baseline
+    ours, theirs = comparison.areas(variant), comparison.areas(comparison.baseline)
+    itself = variant is comparison.baseline
     difference = Estimate(0.0) if itself else bootstrap(lambda x, y: x - y, ours, theirs)
     ratio = None
     if theirs.min() > 0:
@@ -195,8 +267,8 @@ def _summary(variant: Variant, baseline: Variant, threshold: float) -> Summary:
         unfinished=len(variant.runs) - len(runs),
         iterations=variant.iterations,
         planned=max(run.config.iterations for run in runs),
-        auc=bootstrap(lambda mean: mean, np.array([auc(run.rows, variant.iterations) for run in runs])),
-        final=bootstrap(lambda mean: mean, np.array([final_return(run) for run in runs])),
+        auc=bootstrap(lambda mean: mean, ours),
+        final=bootstrap(lambda mean: mean, np.array([final_return(run, comparison.iterations) for run in runs])),
         samples=median if np.isfinite(median) else None,
         reached=int(np.isfinite(samples).sum()),
         ratio=ratio,
@@ -204,34 +276,21 @@ def _summary(variant: Variant, baseline: Variant, threshold: float) -> Summary:
     )
 
 
-def _samples_to(run: Run, threshold: float) -> float:
+def _samples_to(run: Run, threshold: float, iterations: int) -> float:
     """Return the environment steps of the first evaluation that reaches the threshold, or infinity."""
-    reached = run.column_with_start("return_mean") >= threshold
+    reached = (run.column_with_start("return_mean") >= threshold) & (run.column_with_start("iteration") <= iterations)
     return float(run.column_with_start("steps")[reached.argmax()]) if reached.any() else float("inf")
 
 
-def _common_areas(variant: Variant, baseline: Variant) -> tuple[Floats, Floats]:
-    """Return the AUC of each seed of both, over the iterations that both have."""
-    lengths = [one.iterations for one in (variant, baseline) if not one.is_cloning]
-    iterations = min(lengths, default=0)
-    return _areas(variant, iterations), _areas(baseline, iterations)
-
-
-def _areas(variant: Variant, iterations: int) -> Floats:
-    runs = variant.runs if variant.is_cloning else variant.reaching(iterations)
-    return np.array([auc(run.rows, iterations) for run in runs])
-
-
-def aggregate(environments: Sequence[Environment], baselines: Sequence[str]) -> tuple[list[AggregateScores], list[str]]:
+def aggregate(comparisons: Sequence[Comparison]) -> tuple[list[AggregateScores], list[str]]:
     """Return scores over environments by rliable, a row for each variant with two seeds or more, and remarks.
 
     A run's score is (AUC − low)/(high − low), low and high being the lowest and the highest AUC of a run in that
     environment, so that 0 is the worst run there and 1 the best. AUCs are over the iterations that all variants have.
-
-    :param baselines: the baseline's name in each environment
     """
     remarks: list[str] = []
-    scores = [_scores(environment, remarks) for environment in environments]
+    scores = [_scores(comparison, remarks) for comparison in comparisons]
+    baselines = [comparison.baseline.name for comparison in comparisons]
     names = sorted({name for found in scores for name in found})
     rows = []
     for name in names:
@@ -249,7 +308,7 @@ def aggregate(environments: Sequence[Environment], baselines: Sequence[str]) -> 
         rows.append(
             AggregateScores(
                 variant=name,
-                environments=[environments[index].name for index in tasks],
+                environments=[comparisons[index].environment for index in tasks],
                 seeds=len(matrix),
                 profile=_profile(matrix),
                 **_aggregates(matrix),
@@ -259,31 +318,25 @@ def aggregate(environments: Sequence[Environment], baselines: Sequence[str]) -> 
     return rows, remarks
 
 
-def _scores(environment: Environment, remarks: list[str]) -> dict[str, Floats]:
+def _scores(comparison: Comparison, remarks: list[str]) -> dict[str, Floats]:
     """Return the normalised AUC of each seed, for the variants that have two or more."""
-    longest = max(variant.iterations for variant in environment.variants)
-    # A variant that has only begun would cut all others down to its own few iterations.
-    long_enough = [v for v in environment.variants if v.is_cloning or v.iterations >= longest / 2]
-    iterations = min((v.iterations for v in long_enough if not v.is_cloning), default=0)
-    areas = {variant.name: _areas(variant, iterations) for variant in long_enough}
-    for variant in environment.variants:
-        if variant not in long_enough:
-            remarks.append(
-                f"{environment.name}: {variant.name} is left out of the scores, it has {variant.iterations} "
-                f"iterations where others have {longest}"
-            )
-        elif len(areas[variant.name]) < 2:
-            remarks.append(f"{environment.name}: {variant.name} has one seed, no score without two")
-    areas = {name: values for name, values in areas.items() if len(values) > 1}
+    name = comparison.environment
+    remarks += comparison.remarks
+    areas = {variant.name: comparison.areas(variant) for variant in comparison.variants}
+    remarks += [
+        f"{name}: {variant} has one seed, no score without two" for variant, found in areas.items() if len(found) < 2
+    ]
+    areas = {variant: values for variant, values in areas.items() if len(values) > 1}
     if not areas:
         return {}
     everything = np.concatenate(list(areas.values()))
     low, high = everything.min(), everything.max()
     if low == high:
-        remarks.append(f"{environment.name}: all runs have the same AUC, there is nothing to score")
+        remarks.append(f"{name}: all runs have the same AUC, there is nothing to score")
         return {}
-    remarks.append(f"{environment.name}: AUC over iterations 1 to {iterations}, 0 is {low:.5g} and 1 is {high:.5g}")
-    return {name: (values - low) / (high - low) for name, values in areas.items()}
+    over = f"AUC over iterations 1 to {comparison.iterations}"
+    remarks.append(f"{name}: {over}, 0 is {low:.5g} and 1 is {high:.5g}")
+    return {variant: (values - low) / (high - low) for variant, values in areas.items()}
 
 
 def _matrix(columns: Sequence[Floats]) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from hurl.reports.report import Report, Section
 from hurl.reports.statistics import LAST_ITERATIONS, SCORE_TITLES, AggregateScores, Estimate, Summary
 
 NOTHING = "—"
+MOST_DIGITS = 6  # of a number: what differs only behind them is rounding
 
 
 @dataclass(frozen=True)
@@ -30,24 +32,28 @@ class TextTable:
 
 def summary_table(section: Section) -> TextTable:
     """Return the table of an environment."""
+    rows, baseline = section.summaries, section.baseline
+    auc, final = (form_of([getattr(row, name) for row in rows]) for name in ("auc", "final"))
+    ratio = form_of([row.ratio for row in rows], 1.0)
+    difference = f"+{form_of([row.difference for row in rows], 0.0)}"
     headings = ["variant", "seeds", "iterations", "AUC", f"final return (last {LAST_ITERATIONS})"]
-    headings += [f"steps to {section.threshold:,.5g}", f"AUC / {section.baseline}", f"AUC − {section.baseline}"]
-    return TextTable(headings, [_summary_row(summary, section.baseline) for summary in section.summaries])
-
-
-def _summary_row(summary: Summary, baseline: str) -> list[str]:
-    seeds = str(summary.seeds) + (f" of {summary.seeds + summary.unfinished}" if summary.unfinished else "")
-    itself = summary.variant == baseline
-    return [
-        summary.variant,
-        seeds,
-        str(summary.iterations) + (f" of {summary.planned}" if summary.iterations < summary.planned else ""),
-        show(summary.auc, _form(summary.auc)),
-        show(summary.final, _form(summary.final)),
-        _samples(summary),
-        "baseline" if itself else show(summary.ratio, ".2f"),
-        "baseline" if itself else show(summary.difference, f"+{_form(summary.difference)}"),
-    ]
+    headings += [f"steps to {section.threshold:,.5g}", f"AUC / {baseline}", f"AUC − {baseline}"]
+    return TextTable(
+        headings,
+        [
+            [
+                row.variant,
+                str(row.seeds) + (f" of {row.seeds + row.unfinished}" if row.unfinished else ""),
+                str(row.iterations) + (f" of {row.planned}" if row.iterations < row.planned else ""),
+                show(row.auc, auc),
+                show(row.final, final),
+                _samples(row),
+                "baseline" if row.variant == baseline else show(row.ratio, ratio),
+                "baseline" if row.variant == baseline else show(row.difference, difference),
+            ]
+            for row in rows
+        ],
+    )
 
 
 def _samples(summary: Summary) -> str:
@@ -60,16 +66,29 @@ def _samples(summary: Summary) -> str:
     return f"{summary.samples:,.0f}" + (f" ({reached})" if summary.reached < summary.seeds else "")
 
 
-def _form(estimate: Estimate) -> str:
-    """Return the format of a return: tenths of large ones are noise."""
-    return "z,.0f" if abs(estimate.value) >= 1_000 else "z,.1f"
+def form_of(estimates: Iterable[Estimate | None], *others: float) -> str:
+    """Return the format of a column of numbers: three significant digits of the range that they lie in.
+
+    :param others: numbers that belong to the range, as 1 does to that of ratios
+    """
+    values = [value for one in estimates if one is not None for value in (one.value, one.low, one.high)]
+    numbers = [value for value in (*values, *others) if value is not None and math.isfinite(value)]
+    largest = max(map(abs, numbers), default=0.0)
+    spread = max(numbers, default=0.0) - min(numbers, default=0.0)
+    return f"z,.{max(0, min(_decimals(spread or largest, 3), _decimals(largest, MOST_DIGITS)))}f"
+
+
+def _decimals(size: float, digits: int) -> int:
+    """Return how many decimals a number of some size needs for so many significant digits."""
+    return digits - 1 - math.floor(math.log10(size)) if size > 0 else 0
 
 
 def scores_table(scores: Sequence[AggregateScores]) -> TextTable:
     """Return the table of scores over environments."""
     headings = ("variant", "environments", "seeds each", *SCORE_TITLES.values())
+    form = form_of([], 0.0, 1.0)
     rows = [
-        [row.variant, str(len(row.environments)), str(row.seeds), *(show(getattr(row, s), ".2f") for s in SCORE_TITLES)]
+        [row.variant, str(len(row.environments)), str(row.seeds), *(show(getattr(row, s), form) for s in SCORE_TITLES)]
         for row in scores
     ]
     return TextTable(headings, rows)
@@ -86,7 +105,7 @@ def gauntlet_table(cells: Sequence[CellScores]) -> TextTable:
             "good" if cell.good else "",
             " / ".join(str(score.seeds) for score in cell.scores.values()),
             str(cell.iterations),
-            show(cell.scores["base"].auc, _form(cell.scores["base"].auc)),
+            show(cell.scores["base"].auc, form_of([cell.scores["base"].auc])),
             *(show(cell.ratio(column), ".2f") for column in GUIDED),
             show(cell.kept, ".2f"),
             show(cell.kept_last, ".2f"),

@@ -16,7 +16,9 @@ from hurl.diagnosis.quantities import (
     bellman_residuals,
     best_backup_residuals,
     best_episodes,
+    best_line,
     bias_terms,
+    held_out_r2,
     lead_of_best,
     measure_departure,
     mixed_states,
@@ -425,6 +427,74 @@ def test_a_constant_is_warned_of_where_episodes_end(problem, constant, words):
     assert words not in " ".join(hurl.diagnose(table(values), data, GAMMA).verdict)
 
 
+@pytest.mark.parametrize(
+    ("factor", "constant", "sentence"),
+    [
+        (1 / 40, 0.0, "h is 40 times too small for the returns, so that it hardly guides: multiply it by 40: scaled(h"),
+        (25.0, 0.0, "h is 25 times too large for the returns, so that it drowns the rewards: multiply it by 0.04: "),
+        (1 / 40, 1.0, "multiply it by 40 and add -40: shifted(scaled(h, 40), -40) (R² on episodes held out: "),
+    ],
+)
+def test_an_h_of_the_wrong_scale_is_told_its_scale(problem, factor, constant, sentence):
+    _, values, data = problem
+    right = hurl.diagnose(table(values), data, GAMMA)
+    result = hurl.diagnose(table(factor * values + constant), data, GAMMA)
+    assert sentence in " ".join(result.verdict)
+    assert result.rescaling.scale == pytest.approx(1 / factor, rel=1e-3)
+    assert result.rescaling.offset == pytest.approx(-constant / factor, abs=1e-3)
+    assert result.rescaling.r2_rescaled == pytest.approx(1.0, abs=1e-4)
+    assert result.rescaling.r2 < 0.9
+    assert result.rescaling.lambda0 == right.lambda0 == 0.5
+    assert f"Suggested λ0: {result.lambda0:g}" in result.verdict[-1]
+    assert result.verdict[-1].endswith("and 0.5 once h is rescaled.")
+    assert "the end of an episode counts as 0" not in " ".join(result.verdict)
+    assert json.loads(result.to_json())["rescaling"] == dataclasses.asdict(result.rescaling)
+    assert ("best line a·h + b: a, b", f"{result.rescaling.scale:.4g}, {result.rescaling.offset:.4g}") in result.rows()
+
+
+def test_no_scale_is_told_to_an_h_that_has_the_right_one_or_none(problem):
+    _, values, data = problem
+    noise = np.random.default_rng(0).normal(size=len(values))
+    for h in (values, 1.2 * values, noise, np.zeros(len(values)), -values):
+        result = hurl.diagnose(table(h), data, GAMMA)
+        assert "times too" not in " ".join(result.verdict)
+        assert "rescaled" not in result.verdict[-1]
+    assert hurl.diagnose(table(np.zeros(len(values))), data, GAMMA).rescaling is None
+
+
+def test_a_line_is_judged_by_episodes_that_it_was_not_chosen_on():
+    rng = np.random.default_rng(0)
+    h, half = rng.normal(size=40), np.repeat([0, 1], 20)
+    assert best_line(h, 3 * h - 2) == pytest.approx((3.0, -2.0))
+    assert held_out_r2(h, 3 * h - 2, half) == pytest.approx((1 - 4 * h.var() / (9 * h.var()), 1.0), abs=0.1)
+    assert held_out_r2(h, np.where(half, h, -h), half)[1] < 0.0, "what is learnt on one half misleads on the other"
+    assert held_out_r2(np.where(half, h, 1.0), h, half) is None
+    assert held_out_r2(h, np.ones(40), half) is None
+    assert held_out_r2(h, h, np.zeros(40, int)) is None
+
+
+def test_episodes_that_earn_nearly_the_same_tell_little(endless):
+    lucky = dataclasses.replace(endless.select(range(5)), rewards=np.repeat([1.0, 1.01, 1.0, 0.99, 1.0], 60))
+    alike = hurl.diagnose(lambda states: -states[:, 0], lucky.select(np.tile(np.arange(5), 3)), GAMMA)
+    assert alike.fit.r2 is not None
+    assert alike.doubts == alike.verdict[:1]
+    assert "All episodes earn nearly the same (9.982 ± 0.063), so that the data can hardly tell" in alike.verdict[0]
+    assert json.loads(alike.to_json())["doubts"] == list(alike.doubts)
+    told_apart = hurl.diagnose(lambda states: -states[:, 0], endless, GAMMA)
+    assert told_apart.doubts == ()
+
+
+def test_what_is_left_of_the_lead_is_said_in_numbers_and_words(problem):
+    _, values, data = problem
+    clear = " ".join(hurl.diagnose(table(values), data, GAMMA).verdict)
+    assert "(100 %) is left in what an agent is rewarded with at λ = 0.5, rewards and h together" in clear
+    noisy = values + 0.9 * values.std() * np.random.default_rng(1).normal(size=len(values))
+    result = hurl.diagnose(table(noisy), data, GAMMA)
+    (terms,) = (terms for terms in result.bias if terms.lambda_ == result.lambda0)
+    share = f"({100 * (1 - terms.total / result.lead):.0f} %) is left"
+    assert share in " ".join(result.verdict)
+
+
 def test_equal_returns_tell_nothing():
     data = random_episodes([1, 1, 1], [True] * 3)
     same = Episodes(
@@ -578,6 +648,7 @@ def test_what_h_promises_an_agent_is_held_against_what_it_gets():
     assert astray.departure.outside == astray.departure.above_returns == 1.0
     verdict = " ".join(astray.verdict)
     assert "100 % of the agent's states lie outside the data (the median state is" in verdict
+    assert astray.doubts[0].startswith("The data is of other policies than the agent, which goes where they did not")
     assert "on average, and it gets 0: it may be drawn to promises that are not kept" in verdict
     same = hurl.diagnose(lambda s: s[:, 0], data, GAMMA, agent=data)
     assert "The agent stays within the data: 0 % of its states lie outside." in same.verdict

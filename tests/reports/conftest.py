@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row
 
 WriteRun = Callable[..., Path]
+GUIDED = ("guidance.heuristic=judged:first", "guidance.schedule.lambda0=0.9")
 
 
 def row(iteration: int, value: float, *, h: float = float("nan"), training: float = float("nan")) -> Row:
@@ -37,7 +39,10 @@ def write_run(tmp_path: Path) -> WriteRun:
 
 
 def run_writer(root: Path) -> WriteRun:
-    """Write a run's folder as training does, with the returns of iterations 1, 2, … (or 0, 1, … for a warm start)."""
+    """Write a run's folder as training does, with the returns of iterations 1, 2, … (or 0, 1, … for a warm start).
+
+    A run with an h is a guided one.
+    """
 
     def write(
         name: str,
@@ -49,9 +54,9 @@ def run_writer(root: Path) -> WriteRun:
         start: int = 1,
         h: float = float("nan"),
     ) -> Path:
-        config = load_config(
-            "sparse-reacher/sac", [f"environment.id={environment}", f"seed={seed}", "iterations=20", *settings]
-        )
+        guidance = () if math.isnan(h) else GUIDED
+        own = [f"environment.id={environment}", f"seed={seed}", "iterations=20", *guidance, *settings]
+        config = load_config("sparse-reacher/sac", own)
         folder = RunFolder(root / name)
         with folder.open(config):
             folder.write_metrics([row(start + n, value, h=h) for n, value in enumerate(returns)])

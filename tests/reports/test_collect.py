@@ -40,15 +40,34 @@ def test_a_folder_with_a_colon_in_its_path_is_no_function(write_run: WriteRun, t
         schedule = "guidance.schedule.lambda0=0.9"
         write_run(f"mc/seed-{seed}", [1.0], seed=seed, settings=[f"guidance.heuristic={folder}", schedule])
         write_run(f"hand/seed-{seed}", [1.0], seed=seed, settings=[f"guidance.heuristic={function}", schedule])
-    assert names(tmp_path) == {"Hopper-v4": {"hand": 1, "hand (2)": 1, "mc": 2}}
+    assert names(tmp_path) == {
+        "Hopper-v4": {
+            "hand (guidance.heuristic=swing:high)": 1,
+            "hand (guidance.heuristic=swing:low)": 1,
+            "mc": 2,
+        }
+    }
 
 
 def test_seed_folders_that_differ_in_more_are_two_variants(write_run: WriteRun, tmp_path: Path) -> None:
     write_run("sac/seed-0", [1.0])
     write_run("sac/seed-1", [1.0], seed=1, settings=["gamma=0.5"])
     collection = collect_runs([tmp_path])
-    assert [variant.name for variant in collection.environments[0].variants] == ["sac", "sac (2)"]
+    assert [variant.name for variant in collection.environments[0].variants] == ["sac (gamma=0.5)", "sac (gamma=0.9)"]
     assert "differ in more than the seed" in collection.warnings[0]
+
+
+def test_variants_of_one_name_are_told_apart_by_what_differs(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("my_run", [1.0])
+    write_run("my_run-seed-1", [1.0], seed=1, h=1.0)
+    write_run("my_run_seed2", [1.0], seed=2, settings=["gamma=0.5", "environment.n_envs=2", "evaluation_episodes=3"])
+    assert names(tmp_path) == {
+        "Hopper-v4": {
+            "my_run (environment.n_envs=20, with guidance)": 1,
+            "my_run (environment.n_envs=20, without guidance)": 1,
+            "my_run (environment.n_envs=2, without guidance)": 1,
+        }
+    }
 
 
 def test_other_folders_are_grouped_by_configuration(write_run: WriteRun, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@ import csv
 import io
 import json
 import re
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
@@ -12,7 +14,8 @@ from typer.testing import CliRunner
 
 from hurl.cli import app
 from hurl.reports import ReportError, collect_runs, compute_report, write_report
-from hurl.reports.tables import summary_table
+from hurl.reports.statistics import Estimate
+from hurl.reports.tables import form_of, summary_table
 
 from .conftest import WriteRun
 
@@ -79,16 +82,88 @@ def test_the_page_names_the_folders_that_runs_were_made_from(write_run: WriteRun
     assert "heuristic swing:low" not in page
 
 
-def test_the_baseline_is_the_one_wanted_or_the_usual(runs: Path, write_run: WriteRun) -> None:
+def test_the_baseline_is_the_one_wanted_or_what_has_no_guidance(runs: Path, write_run: WriteRun) -> None:
     def baselines(wanted: str | None) -> list[str]:
         return [section.baseline for section in compute_report(collect_runs([runs]), baseline=wanted).sections]
 
     assert baselines(None) == ["sac", "sac"]
     assert baselines("hurl") == ["hurl", "sac"]
-    write_run("hopper/sac-bc/seed-0", [1.0])
-    assert baselines(None) == ["sac-bc", "sac"]
+    cloned = ["warm_start.dataset=a/b-v0"]
+    write_run("hopper/a-sac-bc/seed-0", [1.0, 2.0], settings=cloned)
+    write_run("hopper/a-bc/seed-0", [1.0], start=0, settings=[*cloned, "iterations=0"])
+    assert baselines(None) == ["sac", "sac"], "the algorithm alone, whatever it is called"
+    for variant in ("hurl-mc", "hurl-vae"):
+        write_run(f"hopper/{variant}/seed-0", [1.0, 2.0], h=1.0, settings=cloned)
+    assert baselines(None) == ["a-sac-bc", "sac"], "most guided variants differ from it in guidance alone"
     with pytest.raises(ReportError, match=r"no variant 'hurk' to be the baseline; did you mean 'hurl'"):
         baselines("hurk")
+
+
+def test_without_a_run_that_has_no_guidance_the_baseline_is_told(write_run: WriteRun, tmp_path: Path) -> None:
+    for lambda0 in ("0.9", "0.95", "1"):
+        settings = ["guidance.schedule.kind=constant", f"guidance.schedule.lambda0={lambda0}"]
+        write_run(f"ablation/{lambda0}/seed-0", [1.0, 2.0], h=1.0, settings=settings)
+    (section,) = compute_report(collect_runs([tmp_path])).sections
+    assert (section.baseline, section.remarks) == ("1", []), "λ = 1 is the algorithm alone"
+    shutil.rmtree(tmp_path / "runs/ablation/1")
+    (section,) = compute_report(collect_runs([tmp_path])).sections
+    assert section.baseline == "0.9"
+    assert "no variant is without guidance; 0.9 is the baseline, --baseline names another" in section.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "others", "shown"),
+    [
+        ((0.0, 1.0), (), "0.30"),
+        ((0.25, 0.35), (), "0.300"),
+        ((10.0, 50.0), (), "0.3"),
+        ((-500.0, 2_000.0), (), "0"),
+        ((1.21, 1.58), (1.0,), "0.300"),
+        ((0.4, 2.3), (1.0,), "0.30"),
+        ((500.0, 500.0), (), "0"),
+        ((0.0, 0.0), (), "0"),
+        ((500.0, 500.0 + 1e-9), (), "0.300"),
+        ((float("nan"), 3.0), (), "0.30"),
+    ],
+)
+def test_numbers_have_three_digits_of_the_range_of_their_column(
+    values: tuple[float, ...], others: tuple[float, ...], shown: str
+) -> None:
+    assert format(0.3, form_of([None, *map(Estimate, values)], *others)) == shown
+
+
+def test_returns_of_zero_and_one_are_told_apart(write_run: WriteRun, tmp_path: Path) -> None:
+    for name, returns in (("sac", [0.0, 0.25, 0.5]), ("hurl", [0.25, 0.5, 1.0])):
+        write_run(f"{name}/seed-0", returns, h=1.0 if name == "hurl" else float("nan"))
+    (section,) = compute_report(collect_runs([tmp_path])).sections
+    assert [row[3] for row in summary_table(section).rows] == ["0.583", "0.250"]
+
+
+def test_a_table_says_over_how_many_iterations_it_is(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("sac/seed-0", [1.0, 2.0, 3.0])
+    write_run("hurl/seed-0", [2.0, 3.0], h=1.0)
+    error, output = run_command(tmp_path / "runs", "--out", tmp_path / "out")
+    assert error is None
+    assert "Hopper-v4, over iterations 1 to 2, which all variants have" in output
+    page = (tmp_path / "out/report.html").read_text("utf-8")
+    assert "Evaluation returns over iterations 1 to 2, which all variants have; baseline: sac." in page
+
+
+def test_losses_are_those_that_tensorboard_shows(write_run: WriteRun, tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    for seed in (0, 1):
+        folder = write_run(f"sac/seed-{seed}", [1.0, 2.0, 3.0], seed=seed)
+        with SummaryWriter(str(folder / "tensorboard")) as events:
+            for steps in (1_000, 2_000):
+                events.add_scalar("train/critic_loss", seed + steps, steps)
+            events.add_scalar("train/learning_rate", 0.1, 1_000)
+            events.add_scalar("cloning/loss", 9.0, 1)
+    (folder / "tensorboard/events.out.tfevents.2.damaged").write_bytes(b"\x09" * 40)
+    (folder / "tensorboard/events.out.tfevents.3.link").symlink_to("/dev/zero")
+    (section,) = compute_report(collect_runs([tmp_path])).sections
+    assert section.loss_tags == ["train/critic_loss"]
+    np.testing.assert_array_equal(section.losses[0]["train/critic_loss"].middle, [1000.5, 2000.5, np.nan])
 
 
 def run_command(*arguments: object) -> tuple[object, str]:
@@ -149,8 +224,8 @@ def test_bad_thresholds_are_told(runs: Path, tmp_path: Path) -> None:
 
 def test_equal_runs_say_so_in_place_of_scores(write_run: WriteRun, tmp_path: Path) -> None:
     for seed in (0, 1):
-        write_run(f"hurl/seed-{seed}", [-500.0, -500.0], seed=seed)
-        write_run(f"sac/seed-{seed}", [-500.0, -500.0], seed=seed)
+        write_run(f"hopper/sac/seed-{seed}", [-500.0, -500.0], seed=seed)
+        write_run(f"swimmer/sac/seed-{seed}", [-500.0, -500.0], seed=seed, environment="Swimmer-v4")
     error, output = run_command(tmp_path / "runs", "--out", tmp_path / "out")
     assert error is None
     assert "No scores over environments: Hopper-v4: all runs have the same AUC" in output
@@ -158,13 +233,32 @@ def test_equal_runs_say_so_in_place_of_scores(write_run: WriteRun, tmp_path: Pat
 
 
 def test_one_seed_says_so_in_place_of_scores(write_run: WriteRun, tmp_path: Path) -> None:
-    write_run("sac/seed-0", [1.0, 2.0])
+    write_run("hopper/sac/seed-0", [1.0, 2.0])
+    write_run("swimmer/sac/seed-0", [1.0, 2.0], environment="Swimmer-v4")
     error, output = run_command(tmp_path / "runs", "--out", tmp_path / "out")
     assert error is None
     assert "No scores over environments: Hopper-v4: sac has one seed, no score without two" in output
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
     assert "sac has one seed, no score without two" in page
     assert "One seed, so no interval: sac" in page
+
+
+def test_one_environment_has_no_scores_over_environments(write_run: WriteRun, tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(f"hurl/seed-{seed}", [2.0 + seed, 3.0], seed=seed, h=1.0)
+        write_run(f"sac/seed-{seed}", [1.0 + seed, 2.0], seed=seed)
+    error, output = run_command(tmp_path / "runs", "--out", tmp_path / "out")
+    assert error is None
+    page = (tmp_path / "out/report.html").read_text("utf-8")
+    assert "environments" not in output + re.sub(r'id="data">.*?</script>', "", page, flags=re.DOTALL).split("<h2>")[-3]
+    assert "interquartile mean" not in page.split("<h2>How to read this")[0]
+    assert "Runs beside runs" in page
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    assert [score["title"] for score in data["scores"]] == ["P(better than baseline)"]
+    assert [row["name"] for row in data["profiles"]["rows"]] == ["hurl", "sac"]
+    links = set(re.findall(r'href="([^"]+\.(?:svg|png|csv))"', page))
+    assert {"scores.svg", "profiles.svg"} <= links
+    assert all((tmp_path / "out" / link).is_file() for link in links)
 
 
 HOSTILE_NAMES = [

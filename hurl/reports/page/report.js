@@ -3,8 +3,8 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const tooltip = document.getElementById("tooltip");
-const state = { axis: "steps", hidden: data.environments.map(() => new Set()) };
-const MARGIN = { top: 10, right: 14, bottom: 42, left: 62 };
+const state = { axis: "steps", smoothing: 1, seeds: false, hidden: data.environments.map(() => new Set()) };
+const MARGIN = { top: 10, right: 14, bottom: 42, left: 68 };
 
 // --- small things ---------------------------------------------------------------------------------------------------
 
@@ -100,12 +100,28 @@ function drawYAxis(box, y, limits, title) {
 
 // --- curves ---------------------------------------------------------------------------------------------------------
 
+// The mean of each number and those before it, as many as the reader wants; where there is none there is none.
+function smooth(values) {
+  if (!values || state.smoothing === 1) return values;
+  return values.map((value, n) => {
+    if (value === null) return null;
+    const some = values.slice(Math.max(0, n + 1 - state.smoothing), n + 1).filter((other) => other !== null);
+    return some.reduce((sum, other) => sum + other, 0) / some.length;
+  });
+}
+
 // The points of a visible variant in one chart; a level is a line from side to side.
-function pointsOf(variant, chart, axis, limits) {
-  const series = variant.y[chart];
-  const point = (x, n) => ({ x, n, middle: series.middle[n], low: series.low?.[n] ?? null, high: series.high?.[n] ?? null });
+function pointsOf(variant, series, axis, limits) {
+  const { middle, low, high } = { middle: smooth(series.middle), low: smooth(series.low), high: smooth(series.high) };
+  const point = (x, n) => ({ x, n, middle: middle[n], low: low?.[n] ?? null, high: high?.[n] ?? null });
   const points = variant.level ? limits.map((x) => point(x, 0)) : variant.x[state.axis].map((x, n) => point(x / axis.unit, n));
-  return points.filter((found) => found.middle !== null);
+  return points.filter((found) => (found.middle ?? null) !== null);
+}
+
+// The points of each seed, where a reader wants them and the page has them.
+function seedsOf(variant, series, axis) {
+  if (!state.seeds || !series.seeds) return [];
+  return series.seeds.map((values) => pointsOf(variant, { middle: values }, axis, []));
 }
 
 function drawCurves(place) {
@@ -116,12 +132,17 @@ function drawCurves(place) {
   const all = environment.variants.filter((variant) => !variant.level).flatMap((variant) => variant.x[state.axis]);
   const xLimits = [0, Math.max(...all, state.axis === "iterations" ? 1 : axis.unit) / axis.unit];
   const curves = environment.variants
-    .filter((variant) => !state.hidden[index].has(variant.name))
-    .map((variant) => ({ variant, points: pointsOf(variant, chart, axis, xLimits) }))
+    .filter((variant) => !state.hidden[index].has(variant.name) && variant.y[chart])
+    .map((variant) => ({
+      variant,
+      points: pointsOf(variant, variant.y[chart], axis, xLimits),
+      seeds: seedsOf(variant, variant.y[chart], axis),
+    }))
     .filter((curve) => curve.points.length);
   const x = scale(xLimits, box.left, box.right);
   drawXAxis(box, x, xLimits, axis.title);
-  const yLimits = range(curves.flatMap((curve) => curve.points.flatMap((p) => [p.middle, p.low, p.high])), 0.04);
+  const every = curves.flatMap((curve) => [...curve.points, ...curve.seeds.flat()]);
+  const yLimits = range(every.flatMap((p) => [p.middle, p.low, p.high]), 0.04);
   if (yLimits === null) {
     const middle = { class: "empty", x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, "text-anchor": "middle" };
     box.svg.append(element("text", middle, "nothing to show"));
@@ -133,17 +154,25 @@ function drawCurves(place) {
   followPointer(box, curves, x, axis);
 }
 
-function drawCurve(box, { variant, points }, x, y) {
+function pathOf(points, x, y) {
+  return points.map((p) => `${x(p.x).toFixed(1)},${y(p.middle).toFixed(1)}`).join(" ");
+}
+
+// A line in its band or, where single seeds are shown, among theirs.
+function drawCurve(box, { variant, points, seeds }, x, y) {
   const group = element("g", { class: "curve", "data-variant": variant.name });
   const banded = points.filter((p) => p.low !== null && p.high !== null);
-  if (banded.length > 1) {
+  for (const seed of seeds) {
+    const thin = { class: "seed", fill: "none", stroke: variant.color, "stroke-width": 1, opacity: 0.55 };
+    group.append(element("polyline", { points: pathOf(seed, x, y), ...thin }));
+  }
+  if (!seeds.length && banded.length > 1) {
     const outline = [...banded.map((p) => [p.x, p.high]), ...banded.toReversed().map((p) => [p.x, p.low])];
     const corners = outline.map(([px, py]) => `${x(px).toFixed(1)},${y(py).toFixed(1)}`).join(" ");
     group.append(element("polygon", { points: corners, fill: variant.color, opacity: 0.14 }));
   }
-  const line = points.map((p) => `${x(p.x).toFixed(1)},${y(p.middle).toFixed(1)}`).join(" ");
   const look = { fill: "none", stroke: variant.color, "stroke-width": 2, "stroke-dasharray": variant.dashes.join(" ") };
-  group.append(points.length > 1 ? element("polyline", { points: line, ...look })
+  group.append(points.length > 1 ? element("polyline", { points: pathOf(points, x, y), ...look })
     : element("circle", { cx: x(points[0].x), cy: y(points[0].middle), r: 3, fill: variant.color }));
   box.svg.append(group);
 }
@@ -180,8 +209,11 @@ function valueRow({ variant, points }, x) {
   if (!inside) return [variant.color, variant.name, "—", ""];
   const point = nearestPoint(points, x);
   const spread = point.low === null || point.high === null ? "" : `${exact(point.low)} to ${exact(point.high)}`;
-  const seeds = variant.seeds[point.n];
-  return [variant.color, variant.name, exact(point.middle), spread, `${seeds} seed${seeds === 1 ? "" : "s"}`];
+  return [variant.color, variant.name, exact(point.middle), spread, variant.seeds ? countSeeds(variant.seeds[point.n]) : ""];
+}
+
+function countSeeds(seeds) {
+  return `${seeds} seed${seeds === 1 ? "" : "s"}`;
 }
 
 function showTooltip(event, title, rows) {
@@ -235,11 +267,29 @@ function drawIntervals(place, { title, neutral, rows }) {
   });
 }
 
+// --- performance profiles -------------------------------------------------------------------------------------------
+
+// A share stays what it is until the next score, so that its line has steps.
+function drawProfiles(place) {
+  const { scores, rows } = data.profiles;
+  const box = frame(place, 260, MARGIN);
+  const x = scale([0, 1], box.left, box.right), y = scale([-0.02, 1.02], box.bottom, box.top);
+  drawXAxis(box, x, [0, 1], "score τ");
+  drawYAxis(box, y, [0, 1], "share of runs above τ");
+  const curves = rows.map((row) => {
+    const point = (at, n) => ({ x: scores[at], n, middle: row.middle[n], low: row.low[n], high: row.high[n] });
+    return { variant: row, seeds: [], points: scores.flatMap((_, n) => (n ? [point(n, n - 1), point(n, n)] : [point(0, 0)])) };
+  });
+  for (const curve of curves) drawCurve(box, curve, x, y);
+  followPointer(box, curves, x, { title: "score" });
+}
+
 // --- the page -------------------------------------------------------------------------------------------------------
 
 function draw(place) {
   const { chart, environment } = place.dataset;
   if (chart === "auc") drawIntervals(place, data.environments[+environment].auc);
+  else if (chart === "profiles") drawProfiles(place);
   else if (chart.startsWith("score-")) drawIntervals(place, data.scores[+chart.slice(6)]);
   else drawCurves(place);
 }
@@ -258,8 +308,7 @@ function makeLegend(section) {
     const stroke = { stroke: variant.color, "stroke-width": 3, "stroke-dasharray": variant.dashes.join(" ") };
     const sample = element("svg", { width: 26, height: 10, "aria-hidden": true });
     sample.append(element("line", { x1: 0, x2: 26, y1: 5, y2: 5, ...stroke }));
-    const seeds = Math.max(...variant.seeds);
-    button.append(sample, `${variant.name} (${seeds} seed${seeds === 1 ? "" : "s"})`);
+    button.append(sample, `${variant.name} (${countSeeds(Math.max(...variant.seeds))})`);
     button.addEventListener("click", () => {
       const hidden = state.hidden[index];
       if (!hidden.delete(variant.name)) hidden.add(variant.name);
@@ -275,6 +324,24 @@ document.querySelectorAll("input[name=axis]").forEach((input) => {
   input.checked = input.value === state.axis; // a browser may remember another from before a reload
   input.addEventListener("change", () => {
     state.axis = input.value;
+    drawAll(".environment .chart");
+  });
+});
+// Figures of success rates and of losses are there from the beginning, and seen once they are asked for.
+function show(name, isShown) {
+  if (name === "seeds") state.seeds = isShown;
+  else document.body.classList.toggle(`with-${name}`, isShown);
+  drawAll(".environment .chart");
+}
+
+document.querySelectorAll("input[type=checkbox]").forEach((input) => {
+  input.checked = false;
+  input.addEventListener("change", () => show(input.name, input.checked));
+});
+document.querySelectorAll("select[name=smoothing]").forEach((select) => {
+  select.value = "1";
+  select.addEventListener("change", () => {
+    state.smoothing = +select.value;
     drawAll(".environment .chart");
   });
 });
