@@ -38,6 +38,7 @@ class Library:
     :param trainers_module: the module that runs them, see `hurl.experiments.trainers.base.Trainers`
     :param grid: the paper's grid for tuning them
     :param has_ladder: whether a ladder may be in the place of a schedule
+    :param has_wrappers: whether wrappers of environments, `VecNormalize` and callbacks can be had
     """
 
     name: str
@@ -46,6 +47,7 @@ class Library:
     trainers_module: str = "sb3"
     grid: str = "mujoco"
     has_ladder: bool = True
+    has_wrappers: bool = True
 
     @property
     def trainers(self) -> Trainers:
@@ -73,7 +75,7 @@ LIBRARIES = {
         Library("sb3", "stable_baselines3"),
         Library("contrib", "sb3_contrib"),
         Library("sbx", "sbx", activations="flax.linen"),
-        RLlib("rllib", "ray.rllib", trainers_module="rllib", grid="procgen", has_ladder=False),
+        RLlib("rllib", "ray.rllib", trainers_module="rllib", grid="procgen", has_ladder=False, has_wrappers=False),
     )
 }
 
