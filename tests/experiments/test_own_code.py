@@ -1,7 +1,9 @@
 """Wrappers, normalisation and callbacks of one's own, by the names that a configuration has."""
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -366,3 +368,15 @@ def test_a_module_that_is_found_is_not_looked_for_where_it_was(small, tmp_path, 
     forget()
     with pytest.raises(ValueError, match=r"modules.json is damaged: remove it"):
         folder.read_config(trust=True)
+
+
+def test_the_example_of_the_documentation_runs(tmp_path, forget):
+    text = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
+    for kind, name in (("python", "mymaze.py"), ("yaml", "corridor.yaml")):
+        (block,) = re.findall(rf"```{kind}\n(# {name}\n.*?)```", text, re.DOTALL)
+        (tmp_path / name).write_text(block)
+    look_in(tmp_path)
+    small = ["iterations=1", "steps_per_iteration=400", "updates_per_iteration=5", "evaluation_episodes=2"]
+    rows = train(load_config(str(tmp_path / "corridor.yaml/hurl"), small), tmp_path / "run")
+    assert rows[-1].h_min > 0
+    assert len(evaluate_checkpoint(find_checkpoint(tmp_path / "run"), episodes=2, seed=0, trust=True).returns) == 2
