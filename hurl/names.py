@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -27,12 +28,14 @@ __all__ = [
     "describe_exception",
     "describe_fault",
     "find_function",
+    "find_maker",
     "find_module",
     "foreign_code",
     "install_extra",
     "is_yaml",
     "look_beside",
     "look_in",
+    "module_folders",
     "nearest",
     "nearest_or_all",
     "needs",
@@ -211,10 +214,58 @@ def take_folders() -> None:
         sys.path[:] = [*(folder for folder in sys.path if folder not in own), *own]
 
 
+def module_folders(names: Iterable[str]) -> dict[str, str | None]:
+    """Return the packages of some names of code, `module:name` each, and the folder that each is found in, if any.
+
+    Those of what is installed are left out.
+    """
+    installed = {str(Path(sysconfig.get_paths()[name]).resolve()) for name in ("stdlib", "purelib", "platlib")}
+    packages = {re.split("[.:]", name)[0] for name in names} - {"hurl"}
+    found = {package: _folder_of(package) for package in sorted(packages)}
+    return {package: folder for package, folder in found.items() if folder not in installed}
+
+
+def _folder_of(package: str) -> str | None:
+    """Return the folder that a package would be imported from, without importing it."""
+    spec = PathFinder.find_spec(package, [*sys.path, *own_folders()])
+    if spec is None:
+        return None
+    place = spec.origin or next(iter(spec.submodule_search_locations or ()), None)
+    if place is None:
+        return None
+    is_package = spec.origin is not None and spec.submodule_search_locations is not None
+    return str(Path(place).resolve().parent.parent if is_package else Path(place).resolve().parent)
+
+
 # Code by its name ----------------------------------------------------------------------------------------------------
 
 # hurl's own modules whose functions and environments files may name: those that are defined there, no others.
 OWN_ROOMS = ("hurl.heuristics.engineered", "hurl.envs", "hurl.envs.point_maze", "hurl.envs.sparse_reacher")
+# Wrappers of Gymnasium's that change what an agent sees, does and is paid, and touch nothing else: RecordVideo writes.
+HARMLESS_WRAPPERS = frozenset(
+    f"gymnasium.wrappers:{name}"
+    for name in (
+        "AtariPreprocessing",
+        "ClipAction",
+        "ClipReward",
+        "DelayObservation",
+        "DiscretizeAction",
+        "DiscretizeObservation",
+        "DtypeObservation",
+        "FilterObservation",
+        "FlattenObservation",
+        "FrameStackObservation",
+        "GrayscaleObservation",
+        "MaxAndSkipObservation",
+        "RescaleAction",
+        "RescaleObservation",
+        "ReshapeObservation",
+        "ResizeObservation",
+        "StickyAction",
+        "TimeAwareObservation",
+        "TimeLimit",
+    )
+)
 NEVER_RUN = "is of Python's standard library, which is never run by a name: name a function of a module of your own"
 
 
@@ -223,8 +274,8 @@ class UntrustedCodeError(ValueError):
 
 
 def foreign_code(names: Iterable[str]) -> list[str]:
-    """Return those of some names of code, `module:name` each, that are not of hurl's own."""
-    return [name for name in names if name.rpartition(":")[0] not in OWN_ROOMS]
+    """Return those of some names of code, `module:name` each, that are not of hurl's own, nor known to be harmless."""
+    return [name for name in names if name.rpartition(":")[0] not in OWN_ROOMS and name not in HARMLESS_WRAPPERS]
 
 
 def check_trust(source: str | Path, names: Iterable[str], trust: bool) -> None:
@@ -268,30 +319,48 @@ def describe_exception(error: BaseException) -> str:
 
 def find_function(name: str) -> Callable[..., Any]:
     """Return the function that `module:function` names, or an object of the user's own that is called like one."""
-    module_name, _, function_name = name.partition(":")
-    if not module_name or not function_name:
-        raise ValueError(f"{name!r} is not of the form module:function")
-    module = find_module(name)
-    names = [key for key, value in vars(module).items() if callable(value)]
-    if function_name not in names:
-        hint = nearest(function_name, names) or _hidden(module_name)
-        raise ValueError(f"{module_name} has no function {function_name!r}{hint}")
-    function: Callable[..., Any] = getattr(module, function_name)
-    _check_function(name, function)
+    function = _find_callable(name, "function")
+    if isinstance(function, type):
+        raise ValueError(f"{name!r} is a class: name a function")
+    _check_home(name, function, "function")
     return function
 
 
-def _check_function(name: str, function: Callable[..., Any]) -> None:
-    """Refuse what is no function of the user's own: classes, builtins, what a module of hurl's has from elsewhere."""
-    if isinstance(function, type):
-        raise ValueError(f"{name!r} is a class: name a function")
+def find_maker(name: str, base: type[Any]) -> Callable[..., Any]:
+    """Return the class that `module:Class` names, which must be derived from another, or a function, as above."""
+    maker = _find_callable(name, "class or function")
+    if isinstance(maker, type) and not issubclass(maker, base):
+        raise ValueError(f"{name!r} is a class that is not derived from {base.__name__}: name one that is")
+    _check_home(name, maker, "class or function")
+    return maker
+
+
+def _find_callable(name: str, kind: str) -> Callable[..., Any]:
+    """Return what `module:name` names.
+
+    :param kind: what it should be, in the words of an error
+    """
+    module_name, _, own_name = name.partition(":")
+    if not module_name or not own_name:
+        raise ValueError(f"{name!r} is not of the form module:{kind.split()[-1]}")
+    module = find_module(name)
+    names = [key for key, value in vars(module).items() if callable(value)]
+    if own_name not in names:
+        hint = nearest(own_name, names) or _hidden(module_name)
+        raise ValueError(f"{module_name} has no {kind} {own_name!r}{hint}")
+    found: Callable[..., Any] = getattr(module, own_name)
+    return found
+
+
+def _check_home(name: str, function: Callable[..., Any], kind: str) -> None:
+    """Refuse what is not of the user's own or a package's: builtins, what a module of hurl's has from elsewhere."""
     code = getattr(function, "__func__", function)  # of a method
-    home = str(code.__module__ if isinstance(code, FunctionType) else type(code).__module__)
+    home = str(code.__module__ if isinstance(code, FunctionType | type) else type(code).__module__)
     if _is_standard(home):
         raise ValueError(f"{name!r} {NEVER_RUN}")
     room = name.rpartition(":")[0]
     if room in OWN_ROOMS and home != room:
-        raise ValueError(f"{name!r} is not defined in {room}: name a function by the module that defines it")
+        raise ValueError(f"{name!r} is not defined in {room}: name a {kind} by the module that defines it")
 
 
 def _is_standard(name: str) -> bool:

@@ -1,6 +1,6 @@
 """Environments as Stable-Baselines3 takes them, from EnvPool or Gymnasium, the paper's Sparse-Reacher, a maze."""
 
-from hurl.envs.make import UnknownEnvironmentError, make_env, register_environments
+from hurl.envs.make import UnknownEnvironmentError, find_wrapper, make_env, register_environments
 from hurl.envs.pool import EnvPoolVecEnv
 from hurl.envs.procgen import PROCGEN_GAMES, procgen_id
 from hurl.envs.sparse_reacher import SparseReacherEnv, SparseReacherVecEnv
@@ -12,6 +12,7 @@ __all__ = [
     "SparseReacherEnv",
     "SparseReacherVecEnv",
     "UnknownEnvironmentError",
+    "find_wrapper",
     "make_env",
     "procgen_id",
     "register_environments",

@@ -1,5 +1,6 @@
 """One function for every environment: EnvPool's when there is one, Gymnasium's otherwise."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import gymnasium as gym
@@ -9,10 +10,11 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
 from hurl.envs.sparse_reacher import HORIZON, SPARSE_REACHER_ID, SparseReacherVecEnv
-from hurl.names import find_module, nearest, needs
+from hurl.names import describe_exception, find_maker, find_module, nearest, needs
 from hurl.values import MOST_ENVIRONMENTS, NOTHING, TEXT, check_value, show, whole
 
 Backend = Literal["auto", "envpool", "gymnasium"]
+Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
 
 
 # The class that Gymnasium makes of each id, which it imports then, and the time limit.
@@ -30,12 +32,25 @@ def register_environments() -> None:
 
 
 class UnknownEnvironmentError(ValueError):
-    """No backend that may be used has an environment of this id."""
+    """No backend that may be used has an environment of this id.
 
-    def __init__(self, env_id: str, backend: Backend, known: set[str]) -> None:
+    :param module: that was imported to register it, if any
+    """
+
+    def __init__(self, env_id: str, backend: Backend, known: set[str], module: str | None = None) -> None:
         where = {"auto": "EnvPool or Gymnasium", "envpool": "EnvPool", "gymnasium": "Gymnasium"}[backend]
         hint = nearest(env_id, sorted(known)) or ", and no id there resembles it."
-        super().__init__(f"There is no environment {env_id!r} in {where}{hint}")
+        own = "" if backend == "envpool" else _how_to_name_own(env_id, module)
+        super().__init__(f"There is no environment {env_id!r} in {where}{hint}{own}")
+
+
+def _how_to_name_own(env_id: str, module: str | None) -> str:
+    if module is not None:
+        return f" The module {module} does not register it: call gymnasium.register({env_id!r}, …) there."
+    return (
+        f" For one of your own write module:id, such as mymaze:{env_id}, with the module, mymaze.py, which registers "
+        "it, beside the YAML file or in the working folder."
+    )
 
 
 def make_env(
@@ -46,6 +61,7 @@ def make_env(
     backend: Backend = "auto",
     threads: int = 1,
     max_episode_steps: int | None = None,
+    wrappers: Sequence[Wrapper] = (),
     **options: Any,
 ) -> VecEnv:
     """Make `n_envs` environments that step together, seeded, with episode statistics in `infos[i]["episode"]`.
@@ -60,6 +76,7 @@ def make_env(
     :param backend: `auto` takes EnvPool where it has the id and nothing is rendered, and Gymnasium otherwise
     :param threads: EnvPool's worker threads; Gymnasium's environments step one after the other
     :param max_episode_steps: the time limit; None keeps the task's own
+    :param wrappers: called with each environment of Gymnasium's in turn, the first with what `gymnasium.make` makes
     :param options: handed to `envpool.make` or `gymnasium.make`, such as `render_mode="rgb_array"`
     :raises UnknownEnvironmentError: if the backend has no such environment; it names the nearest that exist
     """
@@ -69,9 +86,12 @@ def make_env(
     check_value("max_episode_steps", max_episode_steps, whole(1) | NOTHING)
     check_value("render_mode", options.get("render_mode"), TEXT | NOTHING)
 
-    if ":" in env_id:
-        find_module(env_id)
-        env_id = env_id.rpartition(":")[2]
+    if wrappers and backend == "envpool":
+        raise ValueError("EnvPool's environments can't be wrapped one by one: choose the backend 'gymnasium'.")
+    backend = "gymnasium" if wrappers else backend
+    module, _, env_id = env_id.rpartition(":")
+    if module:
+        find_module(f"{module}:{env_id}")
     in_gymnasium = set(gym.registry) if backend != "envpool" else set()
     in_envpool = _envpool_ids(required=backend == "envpool") if backend != "gymnasium" else set()
     if env_id in in_gymnasium and options.get("render_mode") is not None:
@@ -85,10 +105,10 @@ def make_env(
         else:
             environments = EnvPoolVecEnv(env_id, n_envs, **pool_options)
     elif env_id in in_gymnasium:
-        environments = DummyVecEnv([lambda: _gymnasium_env(env_id, max_episode_steps, options)] * n_envs)
+        environments = DummyVecEnv([lambda: _gymnasium_env(env_id, max_episode_steps, wrappers, options)] * n_envs)
         environments.seed(seed)
     else:
-        raise UnknownEnvironmentError(env_id, backend, in_gymnasium | in_envpool)
+        raise UnknownEnvironmentError(env_id, backend, in_gymnasium | in_envpool, module or None)
     environments.action_space.seed(seed)
     return VecMonitor(environments)
 
@@ -104,13 +124,39 @@ def _envpool_ids(*, required: bool) -> set[str]:
     return {*envpool.list_all_envs(), SPARSE_REACHER_ID}
 
 
-def _gymnasium_env(env_id: str, max_episode_steps: int | None, options: dict[str, Any]) -> gym.Env[Any, Any]:
+def _gymnasium_env(
+    env_id: str, max_episode_steps: int | None, wrappers: Sequence[Wrapper], options: dict[str, Any]
+) -> gym.Env[Any, Any]:
     try:
         env: gym.Env[Any, Any] = gym.make(env_id, max_episode_steps=max_episode_steps, **options)
     except TypeError as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"Gymnasium's {env_id} can't have the options {show(options)}: {reason}") from error
+    for wrap in wrappers:
+        env = wrap(env)
     space = single_precision(env.observation_space)
     if space is not env.observation_space:
         env = TransformObservation(env, lambda observation: observation.astype(np.float32), space)
     return env
+
+
+def find_wrapper(name: str, arguments: Mapping[str, Any]) -> Wrapper:
+    """Return the wrapper that `module:name` names: a class derived from `gymnasium.Wrapper`, or a function.
+
+    :param arguments: that it takes after the environment
+    """
+    make = find_maker(name, gym.Wrapper)
+
+    def wrap(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        try:
+            wrapped: gym.Env[Any, Any] = make(env, **arguments)
+        except Exception as error:  # wrappers raise what they like
+            reason = " ".join(describe_exception(error).split())
+            raise ValueError(
+                f"the wrapper {name!r} can't be put around the environment with {show(dict(arguments))}: {reason}"
+            ) from error
+        if not isinstance(wrapped, gym.Env):
+            raise ValueError(f"the wrapper {name!r} returned {show(wrapped)}: let it return an environment")
+        return wrapped
+
+    return wrap

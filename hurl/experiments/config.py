@@ -75,18 +75,89 @@ def _types_in(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
+class NormalizeConfig(Strict):
+    """Observations and rewards in units of their running deviations, by Stable-Baselines3's `VecNormalize`."""
+
+    norm_obs: bool = Field(True, strict=True, description="whether the agent sees (s − mean) / deviation")
+    norm_reward: bool = Field(True, strict=True, description="whether it is paid r / deviation of discounted returns")
+    clip_obs: float = Field(10.0, gt=0, description="where normalised observations are cut off")
+    clip_reward: float = Field(10.0, gt=0, description="where normalised rewards are cut off")
+    epsilon: float = Field(1e-8, gt=0, description="added to variances, so that nothing is divided by zero")
+    norm_obs_keys: list[str] | None = Field(None, description="of observations with keys, which; none means all")
+
+
+# What `module:name` names, or `{module:name: {argument: value}}`, as rl-zoo3 has wrappers and callbacks.
+Named = str | dict[str, dict[str, Any]]
+
+
+def name_and_arguments(entry: Any) -> tuple[str, dict[str, Any]]:
+    """Return the name of code that an entry has, and the arguments."""
+    name, arguments = next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else (entry, None)
+    arguments = {} if arguments is None else arguments
+    if isinstance(name, str) and re.fullmatch(r"\w+(\.\w+)+", name):
+        module, _, own_name = name.rpartition(".")
+        raise ValueError(f"{name!r} does not say where the module's name ends: write {module}:{own_name}")
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.]+:\w+", name) or not isinstance(arguments, dict):
+        raise ValueError("each should be a name, module:name, or one with arguments, {module:name: {argument: value}}")
+    return name, arguments
+
+
+def _check_named(entries: Any) -> Any:
+    """Refuse entries that name nothing; those without arguments become names alone, and none at all nothing."""
+    if not isinstance(entries, list):
+        return entries
+    parsed = map(name_and_arguments, entries)
+    return [{name: arguments} if arguments else name for name, arguments in parsed] or None
+
+
+NamedList = Annotated[list[Named] | None, BeforeValidator(_check_named)]
+
+
 class EnvironmentConfig(Strict):
     """Where the agent acts."""
 
+    only_where_set = ("wrappers", "normalize")
     id: str = Field(description="a Gymnasium or EnvPool id, e.g. Hopper-v4")
     n_envs: int = Field(8, ge=1, le=MOST_ENVIRONMENTS, description="environments that step together")
     backend: Literal["auto", "envpool", "gymnasium"] = "auto"
     options: dict[str, Any] = Field({}, description="further arguments of the environment")
+    wrappers: NamedList = Field(
+        None,
+        description="around each environment, the first innermost, by Gymnasium alone: a list of module:name, or "
+        "{module:name: {argument: value}}, each a class derived from gymnasium.Wrapper or a function",
+    )
+    normalize: NormalizeConfig | None = Field(
+        None, description="true, or what is other than by default; what the agent sees and is paid in training"
+    )
 
     @property
     def code(self) -> list[str]:
-        """The code that it names: `module:id`, and the like among the options, as of environments around others."""
-        return _named_code([self.id, self.options])
+        """The code that it names: `module:id`, wrappers, and the like among options, as of environments in others."""
+        return _named_code([self.id, self.options]) + _code_of(self.wrappers)
+
+    @property
+    def alone(self) -> EnvironmentConfig:
+        """The environment as it is by itself: one of it, and with what it shows and pays as it comes."""
+        return self.model_copy(update={"n_envs": 1, "normalize": None})
+
+    @field_validator("normalize", mode="before")
+    @classmethod
+    def _read_normalize(cls, value: Any) -> Any:
+        if isinstance(value, dict) and "gamma" in value:
+            raise ValueError("gamma is the run's own here: leave it out")
+        if not isinstance(value, bool | dict | NormalizeConfig | None):
+            raise ValueError("input should be true or false, or keys and values")
+        return ({} if value else None) if isinstance(value, bool) else value
+
+    @field_validator("wrappers")
+    @classmethod
+    def _check_wrappers(cls, wrappers: list[Named] | None, info: ValidationInfo) -> list[Named] | None:
+        if wrappers and info.data.get("backend") == "envpool":
+            raise ValueError("environments of backend 'envpool' can't be wrapped one by one: leave one of the two out")
+        for name in _code_of(wrappers):
+            if name in ("gymnasium.wrappers:NormalizeObservation", "gymnasium.wrappers:NormalizeReward"):
+                raise ValueError(f"{name} has statistics that no checkpoint would hold: set environment.normalize")
+        return wrappers
 
     @field_validator("options")
     @classmethod
@@ -314,7 +385,7 @@ class DataConfig(Strict):
 class RunConfig(Strict):
     """All that determines a run: the same configuration gives the same metrics."""
 
-    only_where_set = ("prior", "jump_start", "keep_replay")
+    only_where_set = ("prior", "jump_start", "callbacks", "keep_replay")
     environment: EnvironmentConfig
     algorithm: AlgorithmConfig
     guidance: GuidanceConfig | None = None
@@ -323,6 +394,11 @@ class RunConfig(Strict):
     jump_start: JumpStartConfig | None = None
     data: DataConfig | None = Field(
         None, description="what a warm start, prior data or a heuristic to be fitted is made from"
+    )
+    callbacks: NamedList = Field(
+        None,
+        description="of Stable-Baselines3, called while the agent learns: a list of module:name, or {module:name: "
+        "{argument: value}}, each a class derived from BaseCallback or a function that returns one",
     )
     gamma: float = Field(ge=0, le=1)
     iterations: int = Field(ge=0, description="0 is for a warm start whose policy is evaluated alone")
@@ -351,6 +427,7 @@ class RunConfig(Strict):
         if self.guidance is not None:
             self._check_schedule(self.guidance)
         self._check_jump_start()
+        self._check_library()
         if self.data is None and self.needs_data:
             raise ValueError(
                 "a warm_start or prior without a dataset and a heuristic to be fitted need `data`: say how to make it"
@@ -374,6 +451,20 @@ class RunConfig(Strict):
         if self.prior is not None:
             raise ValueError("jump_start can't be had with prior data in the batches: leave one of them out")
 
+    def _check_library(self) -> None:
+        """Refuse what is around the environments and algorithms of Stable-Baselines3 alone."""
+        asked = {
+            "environment.wrappers": self.environment.wrappers,
+            "environment.normalize": self.environment.normalize,
+            "callbacks": self.callbacks,
+        }
+        for key, value in asked.items():
+            if value is not None and not self.algorithm.library.has_wrappers:
+                raise ValueError(
+                    f"{key} can't be had with {self.algorithm.name}: leave it out, or take an algorithm of sb3, "
+                    "contrib or sbx"
+                )
+
     def _check_schedule(self, guidance: GuidanceConfig) -> None:
         try:
             schedule = guidance.schedule.build(max(1, self.iterations))
@@ -393,12 +484,12 @@ class RunConfig(Strict):
 
     @property
     def code(self) -> list[str]:
-        """All code that it names: of environment, heuristic and data."""
+        """All code that it names: of environment, heuristic, data and callbacks."""
         heuristic = None if self.guidance is None else self.guidance.heuristic
         function = heuristic if isinstance(heuristic, HeuristicFunction) else None
         fit = heuristic.code if isinstance(heuristic, FitConfig) else []
         data = [] if self.data is None else [self.data.policy, self.data.settings]
-        return [*self.environment.code, *fit, *_named_code([function, data])]
+        return [*self.environment.code, *fit, *_named_code([function, data]), *_code_of(self.callbacks)]
 
     @property
     def heuristic_to_fit(self) -> FitConfig | None:
@@ -464,8 +555,11 @@ def load_environment(env_id: str, settings: Iterable[str] = ()) -> EnvironmentCo
     """Return the configuration of one environment, some values set anew, `key=value` each: `backend=gymnasium`."""
     settings = list(settings)
     for setting in settings:
-        if setting.partition("=")[0] in ("id", "n_envs"):
+        key = setting.partition("=")[0]
+        if key in ("id", "n_envs"):
             raise ConfigurationError(f"--set {setting}: the environment is named with --env, its number with --n-envs")
+        if key.partition(".")[0] == "normalize":
+            raise ConfigurationError(f"--set {setting}: data is collected as it comes, and is not normalised")
     values = apply_settings({"id": env_id, "n_envs": 1}, settings)
     try:
         return EnvironmentConfig.model_validate(values)
@@ -672,6 +766,12 @@ def _named_code(value: Any) -> list[str]:
         parts = value.values() if isinstance(value, dict) else value
         return [name for part in parts for name in _named_code(part)]
     return [value] if isinstance(value, str) and ":" in value else []
+
+
+def _code_of(entries: Iterable[Named] | None) -> list[str]:
+    """Return the names of code that wrappers or callbacks have, and those among their arguments."""
+    parsed = list(map(name_and_arguments, entries or ()))
+    return [name for name, _ in parsed] + _named_code([arguments for _, arguments in parsed])
 
 
 def _describe(problem: dict[str, Any], values: Mapping[str, Any]) -> str:

@@ -10,4 +10,4 @@ class RunFolderError(ValueError):
 
 
 class TrainingFailedError(RuntimeError):
-    """The algorithm broke down, as it does where its weights diverge."""
+    """The algorithm broke down, as it does where its weights diverge, or a callback has ended the run."""

@@ -25,7 +25,7 @@ from hurl.files import (
     remove_leftovers,
     write_whole,
 )
-from hurl.names import check_trust
+from hurl.names import check_trust, foreign_code, look_in, module_folders
 
 REPLAY_FILE = re.compile(r"[0-9]{6,}\.npz")
 
@@ -42,6 +42,7 @@ class RunFolder:
         self.config_file = path / "config.yaml"
         self.versions_file = path / "versions.json"
         self.inputs_file = path / "inputs.json"
+        self.modules_file = path / "modules.json"
         self.metrics_file = path / "metrics.csv"
         self.tensorboard = path / "tensorboard"
         self.checkpoints = path / "checkpoints"
@@ -54,7 +55,8 @@ class RunFolder:
 
     def check_places(self) -> None:
         """Refuse links, pipes and the like in the places of the run's files and folders: nothing outside is touched."""
-        for file in (self.lock, self.config_file, self.versions_file, self.inputs_file, self.metrics_file):
+        described = (self.config_file, self.versions_file, self.inputs_file, self.modules_file)
+        for file in (self.lock, self.metrics_file, *described):
             check_file(file)
         for folder in (self.tensorboard, self.checkpoints, self.replay):
             check_folder(folder)
@@ -62,10 +64,13 @@ class RunFolder:
     def read_config(self, *, trust: bool = False) -> RunConfig:
         """Return the configuration of the run, to let its policy act: only the environment's code is run for that.
 
-        :param trust: whether code that it names may be run, other than hurl's own
+        :param trust: whether code that it names may be run, other than hurl's own; modules that are not found are
+            then looked for where they were when the run was trained
         """
         config = self.parse_config()
         check_trust(self.config_file, config.environment.code, trust)
+        if trust:
+            self._look_for_modules(config.environment.code)
         return config
 
     def read_config_anew(
@@ -79,6 +84,8 @@ class RunFolder:
         """
         config = self.parse_config()
         check_trust(self.config_file, [name for name in config.code if name not in named], trust)
+        if trust:
+            self._look_for_modules(config.code)
         return validate(apply_settings(config.model_dump(mode="json"), settings), str(self.config_file), settings)
 
     def parse_config(self) -> RunConfig:
@@ -118,6 +125,7 @@ class RunFolder:
                     self.inputs_file.unlink(missing_ok=True)  # of a run that was given up before it had a result
                 write_whole(self.versions_file, json.dumps(package_versions(), indent=2).encode())
                 write_whole(self.config_file, text)
+            self._remember_modules(config.code)
             try:
                 yield
             except Exception:
@@ -135,6 +143,29 @@ class RunFolder:
             write_whole(self.config_file, config.to_yaml().encode())
         else:
             _compare(stored, config, self.path)
+
+    def _remember_modules(self, names: list[str]) -> None:
+        """Write down the folders of the user's own modules that the run names."""
+        found = module_folders(foreign_code(names))
+        own = {package: folder for package, folder in found.items() if folder is not None}
+        if own:
+            write_whole(self.modules_file, json.dumps(own, indent=2).encode())
+
+    def _look_for_modules(self, names: list[str]) -> None:
+        """Let modules that can't be found be found where they were when the run was trained."""
+        missing = [package for package, folder in module_folders(foreign_code(names)).items() if folder is None]
+        if not missing or not self.modules_file.exists():
+            return
+        try:
+            folders = dict(json.loads(read_regular(self.modules_file)))
+            places = [Path(folders[package]) for package in missing if package in folders]
+        except (TypeError, ValueError, RecursionError):
+            raise RunFolderError(
+                f"{self.modules_file} is damaged: remove it, and work where the modules of the run are"
+            ) from None
+        for place in places:
+            if place.is_dir():
+                look_in(place)
 
     def is_finished(self, config: RunConfig) -> bool:
         """Whether it holds this very run, trained to its end; what is damaged is not finished."""

@@ -43,6 +43,7 @@ class Library:
     :param grid: the paper's grid for tuning them
     :param has_ladder: whether a ladder may be in the place of a schedule
     :param extra: the extra of hurl that brings the package; none where every installation has it
+    :param has_wrappers: whether wrappers of environments, `VecNormalize` and callbacks can be had
     """
 
     name: str
@@ -52,6 +53,7 @@ class Library:
     grid: str = "mujoco"
     has_ladder: bool = True
     extra: str | None = None
+    has_wrappers: bool = True
 
     @property
     def trainers(self) -> Trainers:
@@ -94,7 +96,13 @@ LIBRARIES = {
         Library("contrib", "sb3_contrib"),
         Library("sbx", "sbx", activations="flax.linen", extra="fast"),
         RLlib(
-            "rllib", "ray.rllib.algorithms", trainers_module="rllib", grid="procgen", has_ladder=False, extra="rllib"
+            "rllib",
+            "ray.rllib.algorithms",
+            trainers_module="rllib",
+            grid="procgen",
+            has_ladder=False,
+            has_wrappers=False,
+            extra="rllib",
         ),
     )
 }

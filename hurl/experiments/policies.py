@@ -18,12 +18,12 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.data.collect import Progress, collect
 from hurl.data.rollout import Act, CollectionError, Policy
-from hurl.envs import EnvPoolVecEnv, make_env
+from hurl.envs import EnvPoolVecEnv
 from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint, read_state_file
 from hurl.experiments.config import EnvironmentConfig, load_environment
 from hurl.experiments.evaluate import config_of
 from hurl.experiments.folder import RunFolder
-from hurl.experiments.trainers.base import CheckpointPolicy
+from hurl.experiments.trainers.base import CheckpointPolicy, make_environment
 from hurl.experiments.trainers.sb3 import SB3Policy
 from hurl.experiments.zips import load_zip
 from hurl.files import read_regular
@@ -62,7 +62,7 @@ def collect_policies(
     :param trust: whether code that runs name may be run, other than hurl's own
     """
     environment = find_environment(sources, env_id, settings, trust=trust)
-    env = make_env(environment.id, n_envs, seed, backend=environment.backend, threads=threads, **environment.options)
+    env = make_environment(environment, n_envs, seed, threads=threads)
     try:
         return collect(
             find_policies(
@@ -107,7 +107,7 @@ def find_environment(
         if run.exists or is_checkpoint(run.path):
             of_run = partial(config_of, run.path) if is_checkpoint(run.path) else run.read_config
             config = of_run(trust=trust)
-            found[source] = config.environment.model_copy(update={"n_envs": 1})
+            found[source] = config.environment.alone
     if not found:
         _check_exists(sources[0])
         raise CollectionError(f"{sources[0]!r} does not say which environment it is for: name one with --env")
@@ -178,11 +178,18 @@ def _check_exists(source: str) -> None:
 
 
 def _describe(environment: EnvironmentConfig) -> str:
-    return f"{environment.id} {environment.options}" if environment.options else environment.id
+    """Return the id of an environment, with its options and wrappers where it has some."""
+    parts = [part for part in (environment.options, environment.wrappers) if part]
+    return " ".join(map(str, [environment.id, *parts]))
 
 
 def _env_spec(environment: EnvironmentConfig, env: VecEnv) -> EnvSpec | None:
-    """Return with what Gymnasium can make the environment; None where it has no such, or none with these options."""
+    """Return with what Gymnasium can make the environment; None where it has no such, or none with these options.
+
+    Wrappers are code, which a dataset does not name.
+    """
+    if environment.wrappers:
+        return None
     options = dict(environment.options)
     spec = gym.registry.get(environment.id.rpartition(":")[2])
     if spec is None:
@@ -245,7 +252,7 @@ def _checkpoint_policies(
     """Return the policies of checkpoints of one run; they share a model, into which each loads its weights."""
     config = config_of(checkpoints[0], trust=trust)
     run = checkpoints[0].parent.parent
-    if config.environment.model_copy(update={"n_envs": 1}) != environment.model_copy(update={"n_envs": 1}):
+    if config.environment.alone != environment.alone:
         _check_spaces(run, config.environment, env, environment)
     policy = config.algorithm.library.trainers.build_policy(config, env)
     name = config.algorithm.name
@@ -259,7 +266,7 @@ def _checkpoint_policies(
 
 def _check_spaces(run: Path, trained: EnvironmentConfig, env: VecEnv, environment: EnvironmentConfig) -> None:
     """Refuse a run whose observations or actions are not those of the environments."""
-    with closing(make_env(trained.id, 1, backend=trained.backend, **trained.options)) as own:
+    with closing(make_environment(trained, 1, 0)) as own:
         for kind in ("observation", "action"):
             theirs, ours = getattr(own, f"{kind}_space"), getattr(env, f"{kind}_space")
             if theirs != ours:

@@ -68,9 +68,9 @@ def recipe_of(config: RunConfig, data: DataConfig, folder: CampaignFolder) -> Re
     settings = {}
     if data.train is not None:
         preset = load_config(data.train).environment
-        ours = {key: getattr(config.environment, key) for key in ("id", "backend", "options")}
+        ours = {key: getattr(config.environment, key) for key in ("id", "backend", "options", "wrappers")}
         settings = {f"environment.{key}": ours[key] for key in ours if ours[key] != getattr(preset, key)}
-    return _recipe(data, settings, config.environment, seed, folder)
+    return _recipe(data, settings, config.environment.model_copy(update={"normalize": None}), seed, folder)
 
 
 def _recipe(

@@ -102,6 +102,7 @@ class _Run:
             with self._failing_after(iteration - 1):
                 columns = self.trainer.iterate()
             self._record(iteration, columns)
+            self._check_ended(iteration)
 
     def _clone(self, report: Callable[[int, float], None]) -> dict[str, float]:
         seconds = self.trainer.clone(report)
@@ -121,9 +122,18 @@ class _Run:
         self.rows.append(row)
         self.trainer.log(row)
         self.folder.write_metrics(self.rows)
-        if iteration % self.config.checkpoint_every == 0 or iteration == self.config.iterations:
+        is_last = iteration == self.config.iterations or self.trainer.ended_by is not None
+        if iteration % self.config.checkpoint_every == 0 or is_last:
             self.trainer.save(iteration)
         self.report(row)
+
+    def _check_ended(self, iteration: int) -> None:
+        """End a run that a callback wants to end, all of which is written down."""
+        if self.trainer.ended_by is not None and iteration < self.config.iterations:
+            raise TrainingFailedError(
+                f"{self.trainer.ended_by} has ended the run after iteration {iteration} of {self.config.iterations}, "
+                f"which has a checkpoint in {self.folder.path}: evaluate it, or repeat the command to go on from there"
+            )
 
     @contextmanager
     def _failing_after(self, iteration: int) -> Iterator[None]:

@@ -273,9 +273,9 @@ def _check_rows(folder: RunFolder, rows: Sequence[Row]) -> None:
 
 
 def _environment_name(config: RunConfig) -> str:
-    """Return the id of the environment, with its options where there are some: they make it another task."""
-    options = config.environment.options
-    return printable(config.environment.id + (f" {json.dumps(options, sort_keys=True)}" if options else ""))
+    """Return the id of the environment, with options and wrappers where it has some: they make it another task."""
+    parts = [part for part in (config.environment.options, config.environment.wrappers) if part]
+    return printable(" ".join([config.environment.id, *(json.dumps(part, sort_keys=True) for part in parts)]))
 
 
 def _variants(runs: Sequence[Run], warnings: list[str]) -> list[Variant]:

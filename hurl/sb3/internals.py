@@ -223,17 +223,19 @@ def begin_episodes(model: BaseAlgorithm, env: VecEnv, seed: int) -> None:
     env.seed(seed)
     model._last_obs = env.reset()  # type: ignore[assignment]
     model._last_episode_starts = np.ones((env.num_envs,), dtype=bool)
+    normalization = model.get_vec_normalize_env()
+    if normalization is not None:  # replay buffers store what is beneath it
+        model._last_original_obs = normalization.get_original_obs()
     for name in ("guidance", "curriculum"):  # what follows episodes, where a model has it
         follower = getattr(model, name, None)
         if follower is not None:
             follower.abandon_episodes()
 
 
-def begin_learning(model: BaseAlgorithm, steps: int) -> BaseCallback:
-    """Do what `learn` does before its loop, for so many steps in all; return the callback that the loop needs."""
-    _, callback = model._setup_learn(steps - model.num_timesteps, reset_num_timesteps=False)
+def begin_learning(model: BaseAlgorithm, steps: int, callback: BaseCallback) -> None:
+    """Do what `learn` does before its loop, for so many steps in all."""
+    model._setup_learn(steps - model.num_timesteps, callback, reset_num_timesteps=False)
     callback.on_training_start({}, {})
-    return callback
 
 
 def collect(model: BaseAlgorithm, callback: BaseCallback) -> int:

@@ -131,7 +131,7 @@ class Rehearsal(BaseCallback):
         updates of the rehearsal = own updates · max(0, 1 − t / steps)      t the model's count of environment steps
 
     It is a callback of `learn`. Its optimiser is one of its own, as that of `warm_start`; the algorithm's, and target
-    actors, are not touched. Observations are normalised as in `warm_start`, when learning begins. Of a guided
+    actors, are not touched. Observations are normalised as in `warm_start`, when it begins. Of a guided
     model with a ladder, every rung rehearses as often as it learns.
 
     :param dataset: a Minari dataset or its id, or episodes that were read before
@@ -169,11 +169,12 @@ class Rehearsal(BaseCallback):
         for rung in self._rungs():
             with rung:
                 self.actors.append(_build_actor(model, self.learning_rate))
-        self.data = self.actors[0].prepare(_observations(model, self.episodes), _targets(model, self.episodes))
         self.begin(self.seed)
 
     def begin(self, seed: int) -> None:
         """Begin anew, with optimisers that have no past: what comes depends on the model and the seed alone."""
+        model = self.model
+        self.data = self.actors[0].prepare(_observations(model, self.episodes), _targets(model, self.episodes))
         self.generator = np.random.default_rng(seed)
         self.due, self.own_updates = [0.0] * len(self.actors), [0] * len(self.actors)
         for number, rung in enumerate(self._rungs()):

@@ -231,6 +231,12 @@ except ImportError as error:
         ("Pong-v5", "gymnasium", "There is no environment 'Pong-v5' in Gymnasium"),
         ("GymV21Environment-v0", "envpool", "There is no environment 'GymV21Environment-v0' in EnvPool"),
         ("?", "auto", "There is no environment '[?]' in EnvPool or Gymnasium, and no id there resembles it."),
+        (
+            "my/Maze-v0",
+            "auto",
+            " For one of your own write module:id, such as mymaze:my/Maze-v0, with the module, mymaze",
+        ),
+        ("tests.data:my/Maze-v0", "auto", " The module tests.data does not register it: call gymnasium.register"),
     ],
 )
 def test_unknown_id(env_id: str, backend: Any, message: str) -> None:

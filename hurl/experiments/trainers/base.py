@@ -10,8 +10,8 @@ import numpy as np
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.envs import make_env
-from hurl.experiments.config import RunConfig
+from hurl.envs import find_wrapper, make_env
+from hurl.experiments.config import EnvironmentConfig, RunConfig, name_and_arguments
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row
@@ -32,6 +32,11 @@ class Trainer(Protocol):
     @property
     def policy(self) -> PolicyPredictor:
         """The policy of the present weights."""
+        ...
+
+    @property
+    def ended_by(self) -> str | None:
+        """The name of what wants the run to end after this iteration, if anything."""
         ...
 
     def clone(self, report: Callable[[int, float], None]) -> float:
@@ -101,10 +106,24 @@ class Trainers(Protocol):
 
 
 def build_environment(config: RunConfig, n_envs: int, seed: int) -> VecEnv:
-    """Make the run's environments."""
-    environment = config.environment
+    """Make the run's environments, which are not normalised."""
+    return make_environment(config.environment, n_envs, seed, threads=config.threads)
+
+
+def make_environment(environment: EnvironmentConfig, n_envs: int, seed: int, *, threads: int = 1) -> VecEnv:
+    """Make what a configuration names, in its wrappers."""
+    try:
+        wrappers = [find_wrapper(*name_and_arguments(entry)) for entry in environment.wrappers or ()]
+    except ValueError as error:
+        raise ConfigurationError(f"environment.wrappers: {error}") from error
     return make_env(
-        environment.id, n_envs, seed, backend=environment.backend, threads=config.threads, **environment.options
+        environment.id,
+        n_envs,
+        seed,
+        backend=environment.backend,
+        threads=threads,
+        wrappers=wrappers,
+        **environment.options,
     )
 
 

@@ -141,6 +141,11 @@ class RLlibTrainer:
         self._policy.take(weights, self.steps)
         return self._policy
 
+    @property
+    def ended_by(self) -> str | None:
+        """Nothing: callbacks are refused."""
+        return None
+
     def clone(self, report: Callable[[int, float], None]) -> float:
         """Refuse it: there is no cloning into RLlib's modules."""
         raise ConfigurationError(f"warm_start is not for {self.config.algorithm.name}: leave it out")

@@ -26,8 +26,9 @@ from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.type_aliases import PolicyPredictor
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from hurl.data import Episodes, load_episodes
 from hurl.experiments.checkpoint import (
@@ -53,10 +54,11 @@ from hurl.experiments.trainers.base import (
     find_not_finite,
     guidance_columns,
 )
+from hurl.experiments.trainers.callbacks import build_callbacks
 from hurl.guidance import Guidance, HeuristicError
 from hurl.names import nearest
 from hurl.prior import PriorData
-from hurl.sb3 import JumpStart, Rehearsal, guided, internals, jump_started, warm_start
+from hurl.sb3 import JumpStart, Rehearsal, guided, internals, jump_started, normalization, warm_start
 from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.jump_start import JumpStarted
 from hurl.sb3.replay import GuidedReplayBuffer
@@ -66,6 +68,8 @@ from hurl.values import show
 RUNGS = "rungs"
 # Where they hold those of the policy that begins the episodes of a jump start.
 GUIDE = "guide"
+# Where they hold the running statistics of `VecNormalize`.
+NORMALIZATION = "normalization"
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 
 
@@ -86,11 +90,13 @@ class SB3Trainer:
         torch.set_num_threads(config.threads)
         self.config, self.folder = config, folder
         self._datasets: dict[tuple[str, Path | None], Episodes] = {}
-        self.env = build_environment(config, config.environment.n_envs, derive_seed(config, TRAINING, 0))
-        guidance = build_guidance(config, self.env, folder, trust=trust)
+        env = build_environment(config, config.environment.n_envs, derive_seed(config, TRAINING, 0))
+        guidance = build_guidance(config, env, folder, trust=trust)
+        self.env = normalized(config, env)
+        self.callbacks = build_callbacks(config.callbacks)
         self.model = _build_model(config, self.env, guidance, self._read_prior())
         self.model.set_logger(configure(str(folder.tensorboard), ["tensorboard"]))
-        self.callback: Any = None
+        self.is_learning = False
         self.rehearsal: Rehearsal | None = None
 
     def _read_prior(self) -> PriorData | None:
@@ -110,8 +116,13 @@ class SB3Trainer:
 
     @property
     def policy(self) -> PolicyPredictor:
-        """The model itself."""
-        return self.model
+        """The model itself, which normalises what it sees as it has in training."""
+        return self.model if self.model.get_vec_normalize_env() is None else NormalizedPolicy(self.model)
+
+    @property
+    def ended_by(self) -> str | None:
+        """The callback that wants the run to end, if any."""
+        return self.callbacks.ended_by
 
     @property
     def guidance(self) -> Guidance | None:
@@ -128,10 +139,14 @@ class SB3Trainer:
             self.model.logger.dump(epoch)
             report(epoch, loss)
 
+        data = self._read_data(settings.dataset, settings.root)
+        env = self.model.get_vec_normalize_env()
+        if env is not None:  # else the clone would be of a policy that sees other numbers as soon as it learns
+            normalization.observe(env, data.observations)
         self._begin_rehearsal(0)  # an algorithm that can't is refused before anything is cloned
         result = warm_start(
             self.model,
-            self._read_data(settings.dataset, settings.root),
+            data,
             epochs=settings.epochs,
             learning_rate=settings.learning_rate,
             batch_size=settings.batch_size,
@@ -160,22 +175,24 @@ class SB3Trainer:
 
     def iterate(self) -> dict[str, float]:
         """Collect rollouts and train after each, until the iteration's steps are taken."""
-        if self.callback is None:
+        all_steps = self.config.iterations * self.config.steps_per_iteration
+        if not self.is_learning:
             self._begin_episodes(self._iteration)
             self._begin_rehearsal(self._iteration)
-            self.callback = internals.begin_learning(
-                self.model, self.config.iterations * self.config.steps_per_iteration
-            )
+            internals.begin_learning(self.model, all_steps, self.callbacks)
+            self.is_learning = True
         collecting, training, left = 0.0, 0.0, self.config.steps_per_iteration
         while left > 0:
             began = perf_counter()
-            steps = internals.collect(self.model, self.callback)
+            steps = internals.collect(self.model, self.callbacks)
             collected = perf_counter()
             internals.train(self.model, steps)
             if self.rehearsal is not None:
                 self.rehearsal.rehearse()
             collecting, training = collecting + collected - began, training + perf_counter() - collected
             left -= steps
+        if self.ended_by is not None or self.model.num_timesteps >= all_steps:
+            self.callbacks.on_training_end()
         returns = [float(episode["r"]) for episode in self.model.ep_info_buffer or ()]
         return {
             "steps": self.model.num_timesteps,
@@ -193,7 +210,9 @@ class SB3Trainer:
         losses = {
             name: float(value) for name, value in self.model.logger.name_to_value.items() if name.endswith("loss")
         }
-        return find_not_finite(losses) or find_not_finite(networks)
+        env = self.model.get_vec_normalize_env()
+        statistics = {} if env is None else {NORMALIZATION: normalization.read_statistics(env)}
+        return find_not_finite(losses) or find_not_finite(networks | statistics)
 
     def log(self, row: Row) -> None:
         """Write the row beside what the model logs."""
@@ -221,6 +240,8 @@ class SB3Trainer:
         }
         weights = internals.read_state(self.model) | {RUNGS: [rung["networks"] for rung in rungs]}
         weights |= {GUIDE: jump_start["guide"]} if jump_start else {}
+        env = self.model.get_vec_normalize_env()
+        weights |= {} if env is None else {NORMALIZATION: normalization.read_statistics(env)}
         write_checkpoint(self.folder, iteration, state, weights)
         if 0 < iteration < self.config.iterations:
             self._begin_episodes(iteration)
@@ -270,23 +291,32 @@ class SB3Trainer:
 # A policy to roll out ------------------------------------------------------------------------------------------------
 
 
-class SB3Policy:
-    """A model that is to act only, see `CheckpointPolicy`."""
+class NormalizedPolicy:
+    """A model that sees raw observations, and normalises them as its `VecNormalize`, if any, stands at that moment."""
 
     def __init__(self, model: BaseAlgorithm) -> None:
         self.model = model
+
+    def predict(
+        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
+    ) -> tuple[Any, Any]:
+        """Return the actions for a batch of observations, and the memory that follows."""
+        env = self.model.get_vec_normalize_env()
+        seen = observation if env is None else env.normalize_obs(observation)
+        return self.model.predict(seen, state, episode_start, deterministic)
+
+
+class SB3Policy(NormalizedPolicy):
+    """A model that is to act only, see `CheckpointPolicy`."""
+
+    def __init__(self, model: BaseAlgorithm) -> None:
+        super().__init__(model)
         internals.sample_at_once(model)
 
     @property
     def has_memory(self) -> bool:
         """Whether the model is recurrent."""
         return internals.has_memory(self.model)
-
-    def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = False
-    ) -> tuple[Any, Any]:
-        """Return the actions for a batch of observations, and the memory that follows."""
-        return self.model.predict(observation, state, episode_start, deterministic)
 
     def load(self, checkpoint: Path) -> None:
         """Take the weights of a checkpoint, with a ladder those of the best rung, and how far it explored."""
@@ -311,11 +341,11 @@ def build_policy(config: RunConfig, env: VecEnv) -> SB3Policy:
     config = config.model_copy(update={"algorithm": algorithm, "jump_start": None})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of batch sizes, which don't matter where nothing is trained
-        return SB3Policy(_build_model(config, env))
+        return SB3Policy(_build_model(config, normalized(config, env)))
 
 
 def load_weights(model: BaseAlgorithm, checkpoint: Path, rung: int | None = None) -> dict[str, Any]:
-    """Put the weights of a checkpoint into a model; return all that it holds.
+    """Put the weights of a checkpoint, and the statistics that it normalises by, into a model; return all of it.
 
     :param rung: of a ladder, by its number; none means those of λ = 1, which a run without a ladder has alone
     """
@@ -323,6 +353,9 @@ def load_weights(model: BaseAlgorithm, checkpoint: Path, rung: int | None = None
     with reading(checkpoint):
         rungs = [*stored.get(RUNGS, ()), stored]
         internals.write_state(model, rungs[-1 if rung is None else rung])
+        env = model.get_vec_normalize_env()
+        if env is not None:
+            normalization.write_statistics(env, stored[NORMALIZATION])
     return stored
 
 
@@ -342,6 +375,26 @@ def find_algorithm(name: str) -> type[Any]:
         raise ConfigurationError(f"{package} has no algorithm {class_name!r}{nearest(class_name, names)}")
     algorithm: type[Any] = getattr(module, class_name)
     return algorithm
+
+
+def normalized(config: RunConfig, env: VecEnv) -> VecEnv:
+    """Return environments as the run's agent sees them."""
+    settings = config.environment.normalize
+    if settings is None:
+        return env
+    if settings.norm_obs and is_image_space(env.observation_space):
+        raise ConfigurationError(
+            f"environment.normalize: {config.environment.id} shows images, which policies scale themselves: set "
+            "environment.normalize.norm_obs=false"
+        )
+    try:
+        return VecNormalize(env, gamma=config.gamma, **settings.model_dump())
+    except (KeyError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(
+            f"environment.normalize: the observations of {config.environment.id} can't be normalised ({reason}): set "
+            "environment.normalize.norm_obs=false, or norm_obs_keys"
+        ) from error
 
 
 def check_data_use(config: RunConfig) -> None:
