@@ -183,11 +183,6 @@ def test_the_hash_of_rows_is_that_of_their_cells_up_to_an_iteration(tmp_path):
         ({"is_success": True}, 1.0),
         ({"success": np.bool_(0)}, 0.0),
     ],
-        ({}, np.nan),
-        ({"is_success": [True, False]}, np.nan),
-        ({"is_success": True}, 1.0),
-        ({"success": np.bool_(0)}, 0.0),
-    ],
 )
 def test_successes_are_counted_where_the_environment_tells_of_them(info, rate):
     """An episode of two steps: what counts is what `info` says at its end."""
