@@ -138,9 +138,8 @@ def main() -> None:
         for seed in arguments.seeds:
             curve = run(variant, seed, arguments.steps, old)
             rows += [(variant, seed, steps, round(value, 2)) for steps, value in curve]
-            print(
-                f"{variant:>10} seed {seed}  mean {np.mean([value for _, value in curve]):8.1f}  last {curve[-1][1]:8.1f}"
-            )
+            mean = np.mean([value for _, value in curve])
+            print(f"{variant:>10} seed {seed}  mean {mean:8.1f}  last {curve[-1][1]:8.1f}")
     with (arguments.out / "next-agent.csv").open("w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([("variant", "seed", "steps", "return"), *rows])
     draw(rows, arguments.out / "next-agent.png")
