@@ -10,4 +10,8 @@ class RunFolderError(ValueError):
 
 
 class TrainingFailedError(RuntimeError):
-    """The algorithm broke down, as it does where its weights diverge, or a callback has ended the run."""
+    """The algorithm broke down, as it does where its weights diverge."""
+
+
+class TrainingEndedError(TrainingFailedError):
+    """A callback has ended the run before its last iteration."""

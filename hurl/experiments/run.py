@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from hurl.experiments.checkpoint import CheckpointError, check_metrics, check_weights, checkpoint_paths
 from hurl.experiments.config import RunConfig
-from hurl.experiments.errors import ConfigurationError, RunFolderError, TrainingFailedError
+from hurl.experiments.errors import ConfigurationError, RunFolderError, TrainingEndedError, TrainingFailedError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row
 from hurl.experiments.trainers.base import EVALUATION, Trainer, build_environment, derive_seed, guidance_columns
@@ -130,7 +130,7 @@ class _Run:
     def _check_ended(self, iteration: int) -> None:
         """End a run that a callback wants to end, all of which is written down."""
         if self.trainer.ended_by is not None and iteration < self.config.iterations:
-            raise TrainingFailedError(
+            raise TrainingEndedError(
                 f"{self.trainer.ended_by} has ended the run after iteration {iteration} of {self.config.iterations}, "
                 f"which has a checkpoint in {self.folder.path}: evaluate it, or repeat the command to go on from there"
             )

@@ -27,7 +27,7 @@ from tests.experiments.conftest import SMALL, repeating
 
 CONFIG = RunConfig.model_validate(SMALL)
 FOLDERS = ("replay", "tensorboard", "checkpoints")
-FILES = ("lock", "config.yaml", "versions.json", "metrics.csv")
+FILES = ("lock", "config.yaml", "versions.json", "modules.json", "metrics.csv")
 
 
 def stop_after(iteration):

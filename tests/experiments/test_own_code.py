@@ -15,7 +15,7 @@ from hurl.envs import find_wrapper, make_env
 from hurl.experiments.agents import value_function_of
 from hurl.experiments.checkpoint import checkpoint_paths, read_weights
 from hurl.experiments.config import ConfigurationError, RunConfig, load_config, load_environment, validate
-from hurl.experiments.errors import TrainingFailedError
+from hurl.experiments.errors import TrainingEndedError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.policies import collect_policies
@@ -266,7 +266,7 @@ def test_a_callback_ends_a_run_with_its_iteration(small, tmp_path, base):
     values = small | NORMALISED[base] | {"callbacks": [f"{OWN}:Counting", {callback: {"max_episodes": 4}}]}
     config = RunConfig.model_validate(values)
     message = rf"{callback} has ended the run after iteration 3 of 5, which has a checkpoint in .*run: evaluate it, or"
-    with pytest.raises(TrainingFailedError, match=message):
+    with pytest.raises(TrainingEndedError, match=message):
         train(config, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     assert [path.name for path in checkpoint_paths(folder)] == ["000002", "000003"]

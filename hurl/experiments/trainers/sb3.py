@@ -62,6 +62,7 @@ from hurl.sb3 import JumpStart, Rehearsal, guided, internals, jump_started, norm
 from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.jump_start import JumpStarted
 from hurl.sb3.replay import GuidedReplayBuffer
+from hurl.sb3.spaces import check_spaces
 from hurl.values import show
 
 # Where a checkpoint's weights hold those of a ladder's rungs but the last, whose place is that of a model without one.
@@ -142,6 +143,7 @@ class SB3Trainer:
         data = self._read_data(settings.dataset, settings.root)
         env = self.model.get_vec_normalize_env()
         if env is not None:  # else the clone would be of a policy that sees other numbers as soon as it learns
+            check_spaces(self.model, data)
             normalization.observe(env, data.observations)
         self._begin_rehearsal(0)  # an algorithm that can't is refused before anything is cloned
         result = warm_start(
