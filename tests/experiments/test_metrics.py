@@ -7,11 +7,15 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from hurl.experiments import metrics
 from hurl.experiments.metrics import COLUMNS, Row, auc, digest_of_rows, read_rows, write_rows
+from hurl.experiments.run import evaluate
 from tests.reports.conftest import row
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -66,7 +70,7 @@ def test_a_column_that_is_declared_is_written_read_shown_and_drawn(tmp_path):
     headings, values = done.stdout.splitlines()[-2:]
     assert headings == str(["step", "", "iteration", "return", "entropy", "λ", "time left"])
     assert values == "[0.25, 0.5]"
-    assert (tmp_path / "sac/seed-0/metrics.csv").read_text().splitlines()[0].split(",")[8:10] == ["entropy", "lambda"]
+    assert (tmp_path / "sac/seed-0/metrics.csv").read_text().splitlines()[0].split(",")[9:11] == ["entropy", "lambda"]
     for library in ("rllib", "sb3"):
         events = EventAccumulator(str(tmp_path / library)).Reload()
         assert [event.value for event in events.Scalars("training/entropy")] == [0.25]
@@ -169,3 +173,36 @@ def test_the_hash_of_rows_is_that_of_their_cells_up_to_an_iteration(tmp_path):
     assert digest_of_rows(tmp_path / "whole.csv", 1) != digest
     write_rows(tmp_path / "other.csv", [replace(rows[0], seconds_training=2.5), *rows[1:]])
     assert digest_of_rows(tmp_path / "other.csv", 10) != digest
+
+
+@pytest.mark.parametrize(
+    ("info", "rate"),
+    [
+        ({}, np.nan),
+        ({"is_success": [True, False]}, np.nan),
+        ({"is_success": True}, 1.0),
+        ({"success": np.bool_(0)}, 0.0),
+    ],
+)
+def test_successes_are_counted_where_the_environment_tells_of_them(info, rate):
+    """An episode of two steps: what counts is what `info` says at its end."""
+
+    class Task(gym.Env):
+        observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            self.steps = 0
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            self.steps += 1
+            told = info if self.steps == 2 else dict.fromkeys(info, self.steps == 1)
+            return np.zeros(1, np.float32), 1.0, self.steps == 2, False, told
+
+    class Still:
+        def predict(self, observations, state=None, episode_start=None, deterministic=False):
+            return np.zeros(len(observations), int), state
+
+    result = evaluate(Still(), DummyVecEnv([lambda: Monitor(Task())] * 2), 4)
+    assert len(result.returns) == 4
+    np.testing.assert_equal(result.summary()["success_rate"], rate)
