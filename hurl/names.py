@@ -23,6 +23,7 @@ __all__ = [
     "HeuristicFunction",
     "HeuristicName",
     "Registry",
+    "UnknownEnvironmentError",
     "UntrustedCodeError",
     "check_trust",
     "describe_exception",
@@ -131,6 +132,28 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def nearest_or_all(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean …?` with the nearest of some names, or `; there are …` with all where none is near."""
     return nearest(name, names) or f"; there are {', '.join(names)}"
+
+
+class UnknownEnvironmentError(ValueError):
+    """No backend that may be used has an environment of this id.
+
+    :param module: that was imported to register it, if any
+    """
+
+    def __init__(self, env_id: str, backend: str, known: set[str], module: str | None = None) -> None:
+        where = {"auto": "EnvPool or Gymnasium", "envpool": "EnvPool", "gymnasium": "Gymnasium"}[backend]
+        hint = nearest(env_id, sorted(known)) or ", and no id there resembles it."
+        own = "" if backend == "envpool" else _how_to_name_own(env_id, module)
+        super().__init__(f"There is no environment {env_id!r} in {where}{hint}{own}")
+
+
+def _how_to_name_own(env_id: str, module: str | None) -> str:
+    if module is not None:
+        return f" The module {module} does not register it: call gymnasium.register({env_id!r}, …) there."
+    return (
+        f" For one of your own write module:id, such as mymaze:{env_id}, with the module, mymaze.py, which registers "
+        "it, beside the YAML file or in the working folder."
+    )
 
 
 def install_extra(name: str) -> str:

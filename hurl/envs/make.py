@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
 from hurl.envs.sparse_reacher import HORIZON, SPARSE_REACHER_ID, SparseReacherVecEnv
-from hurl.names import describe_exception, find_maker, find_module, nearest, needs
+from hurl.names import UnknownEnvironmentError, describe_exception, find_maker, find_module, needs
 from hurl.values import MOST_ENVIRONMENTS, NOTHING, TEXT, check_value, show, whole
 
 Backend = Literal["auto", "envpool", "gymnasium"]
@@ -29,28 +29,6 @@ def register_environments() -> None:
     for env_id, (entry_point, horizon) in OWN_ENVIRONMENTS.items():
         if env_id not in gym.registry:
             gym.register(env_id, entry_point=entry_point, max_episode_steps=horizon)
-
-
-class UnknownEnvironmentError(ValueError):
-    """No backend that may be used has an environment of this id.
-
-    :param module: that was imported to register it, if any
-    """
-
-    def __init__(self, env_id: str, backend: Backend, known: set[str], module: str | None = None) -> None:
-        where = {"auto": "EnvPool or Gymnasium", "envpool": "EnvPool", "gymnasium": "Gymnasium"}[backend]
-        hint = nearest(env_id, sorted(known)) or ", and no id there resembles it."
-        own = "" if backend == "envpool" else _how_to_name_own(env_id, module)
-        super().__init__(f"There is no environment {env_id!r} in {where}{hint}{own}")
-
-
-def _how_to_name_own(env_id: str, module: str | None) -> str:
-    if module is not None:
-        return f" The module {module} does not register it: call gymnasium.register({env_id!r}, …) there."
-    return (
-        f" For one of your own write module:id, such as mymaze:{env_id}, with the module, mymaze.py, which registers "
-        "it, beside the YAML file or in the working folder."
-    )
 
 
 def make_env(

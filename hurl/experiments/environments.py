@@ -7,10 +7,9 @@ import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
-from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.process import cache_folder
 from hurl.files import write_whole
-from hurl.names import nearest
+from hurl.names import UnknownEnvironmentError
 
 
 def check_environment(env_id: str) -> None:
@@ -24,8 +23,7 @@ def check_environment(env_id: str) -> None:
 
     if env_id in gymnasium.registry or env_id in (known := _envpool_ids()):
         return
-    hint = nearest(env_id, sorted({*gymnasium.registry, *known})) or ", and no id there resembles it"
-    raise ConfigurationError(f"there is no environment {env_id!r} in EnvPool or Gymnasium{hint}")
+    raise UnknownEnvironmentError(env_id, "auto", {*gymnasium.registry, *known})
 
 
 def _envpool_ids() -> set[str]:
@@ -38,9 +36,9 @@ def _envpool_ids() -> set[str]:
         return set()
     if file.exists():
         return set(file.read_text("utf-8").split())
-    # in a process of its own: it imports jax, which this one has not been prepared for
+    # in a process of its own: it imports jax, which this one has not been prepared for, and nothing of this folder
     program = "import envpool; print(*envpool.list_all_envs())"
-    listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    listed = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     with suppress(OSError):  # a home that can't be written to: the next process asks EnvPool again
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, listed.stdout.encode())

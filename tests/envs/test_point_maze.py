@@ -104,4 +104,4 @@ make_env({MAZE!r})
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "ImportError: hurl/PointMaze-v0 needs Gymnasium-Robotics" in result.stderr
-    assert "'.[robotics]'" in result.stderr
+    assert "hurl-rl[robotics]" in result.stderr

@@ -92,9 +92,12 @@ def test_hurl_fit_takes_over_a_zip_file(tmp_path):
     result = CliRunner().invoke(app, [*command, "--algorithm", "sb3.PPO", "--env", "CartPole-v1"])
     assert result.exit_code == 0, result.output
     assert hurl.load_heuristic(out).gamma == 0.97
+    command += ["--force"]
     with pytest.raises(ConfigurationError, match="does not say what it is of: name its algorithm"):
         CliRunner().invoke(app, command, catch_exceptions=False)
     with pytest.raises(ConfigurationError, match="needs one agent"):
         CliRunner().invoke(app, [*command, "--run", "x"], catch_exceptions=False)
     with pytest.raises(ConfigurationError, match="says itself what it is of: leave out --algorithm"):
-        CliRunner().invoke(app, [*command[:-2], "--run", "x", "--env", "y"], catch_exceptions=False)
+        CliRunner().invoke(
+            app, ["fit", "value-function", "--out", out, "--force", "--run", "x", "--env", "y"], catch_exceptions=False
+        )

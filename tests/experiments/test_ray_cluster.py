@@ -321,7 +321,7 @@ def test_ray_that_is_slow_to_come_up_is_started_again(slow):
 
 def test_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"Ray is not installed: pip install .*'.\[rllib\]'"), connected("local"):
+    with pytest.raises(ImportError, match=r"Ray is not installed: pip install 'hurl-rl\[rllib\]'"), connected("local"):
         pass
 
 
