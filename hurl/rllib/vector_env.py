@@ -11,8 +11,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 
-from hurl.envs.make import UnknownEnvironmentError
 from hurl.envs.pool import Pool
+from hurl.names import UnknownEnvironmentError
 
 Array = NDArray[Any]
 
