@@ -152,7 +152,7 @@ def making(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         with suppress(OSError):  # of the first that is not empty
-            for path in missing:
+            for path in filter(Path.exists, missing):
                 path.rmdir()
         raise
 

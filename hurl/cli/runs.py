@@ -12,7 +12,7 @@ from hurl.cli.progress import RunProgress
 from hurl.cli.report import report_on
 from hurl.cli.steps import run_campaign
 from hurl.experiments.campaign import Campaign, plan_campaign, run_name
-from hurl.experiments.config import load_config, split_variant
+from hurl.experiments.config import RunConfig, load_config, split_variant
 from hurl.experiments.environments import check_environment
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import RUNS, CampaignFolder
@@ -57,6 +57,7 @@ def train(
     say(f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → {folder}", bold=folder)
     if RunFolder(folder).is_finished(config):
         console.print("It was trained to its end before; this is what it did:")
+    _tell_of_extension(RunFolder(folder), config)
     with RunProgress(config) as progress, interruptible():
         rows = run(
             config,
@@ -71,6 +72,17 @@ def train(
         f"Done: return {rows[-1].return_mean:.1f} after {rows[-1].steps:,} steps "
         f"(best {best.return_mean:.1f} in iteration {best.iteration}); metrics in {folder / 'metrics.csv'}"
     )
+
+
+def _tell_of_extension(folder: RunFolder, config: RunConfig) -> None:
+    """Say from where a run goes on that is made longer."""
+    from hurl.experiments.extension import goes_on_from, is_longer
+
+    if folder.exists and is_longer(stored := folder.parse_config(), config):
+        say(
+            f"It is made longer, from {stored.iterations} iterations to {config.iterations}, and goes on from "
+            f"iteration {goes_on_from(folder, config)}, its last checkpoint of every {config.checkpoint_every}"
+        )
 
 
 @app.command(epilog="Example:  hurl evaluate runs/sparse-reacher/hurl/seed-0 --episodes 20")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 
 from hurl.experiments.checkpoint import checkpoint_paths
 from hurl.experiments.config import RunConfig
@@ -21,6 +22,15 @@ def is_longer(stored: RunConfig, wanted: RunConfig) -> bool:
     )
 
 
+def goes_on_from(folder: RunFolder, wanted: RunConfig) -> int:
+    """Return the iteration that a run goes on from when it is made longer: its last checkpoint that was due."""
+    return max((int(path.name) for path in checkpoint_paths(folder) if _is_due(path, wanted)), default=0)
+
+
+def _is_due(checkpoint: Path, wanted: RunConfig) -> bool:
+    return int(checkpoint.name) % wanted.checkpoint_every == 0
+
+
 def prepare_extension(folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
     """Refuse to make a run longer where all it did depends on its length; else leave what the longer one would have.
 
@@ -35,7 +45,7 @@ def prepare_extension(folder: RunFolder, stored: RunConfig, wanted: RunConfig) -
         )
     _check_replay(folder, stored)
     for checkpoint in checkpoint_paths(folder):
-        if int(checkpoint.name) % wanted.checkpoint_every != 0:
+        if not _is_due(checkpoint, wanted):
             remove(checkpoint)
 
 

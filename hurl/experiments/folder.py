@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from hurl.files import (
     check_file,
     check_folder,
     lock_file,
+    making,
     open_lock,
     package_versions,
     read_regular,
@@ -111,8 +112,7 @@ class RunFolder:
         self.check_places()
         if not is_new and not self.exists and any(map(_is_foreign, self.path.iterdir())):
             raise RunFolderError(f"{self.path} holds other things than a run: choose another folder with --out")
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open_lock(self.lock) as lock:
+        with making(self.path) if is_new else nullcontext(), open_lock(self.lock) as lock:
             if not lock_file(lock):
                 raise RunFolderError(f"another process is running in {self.path}: wait for it, or choose another --out")
             for folder in (self.path, self.checkpoints, self.replay):

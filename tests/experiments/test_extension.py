@@ -95,3 +95,12 @@ def test_continue_runs_no_code_that_the_user_has_not_named(small, tmp_path, monk
     (folder / "config.yaml").write_text(yaml.safe_dump(small | {"guidance": CONSTANT | {"heuristic": "evil:h"}}))
     result = CliRunner().invoke(app, ["train", "run.yaml", "--out", "run", "--continue"])
     assert isinstance(result.exception, UntrustedCodeError)
+
+
+def test_it_is_said_from_where_a_longer_run_goes_on(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = small | {"iterations": 3, "checkpoint_every": 2, "evaluation_episodes": 1} | RUNS["ppo"]
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(values))
+    train(RunConfig.model_validate(values), tmp_path / "run")
+    result = CliRunner().invoke(app, ["train", "run.yaml", "--out", "run", "--set", "iterations=4"])
+    assert "made longer, from 3 iterations to 4, and goes on from iteration 2" in " ".join(result.output.split())

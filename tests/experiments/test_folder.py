@@ -374,3 +374,11 @@ def test_damaged_digests_are_told_in_a_sentence(stopped, content):
     (stopped / "checkpoints/000004/digests.json").write_bytes(content)
     with pytest.raises(CheckpointError, match=r"(digests.json is damaged|its hash differs).*: .*remove .* to go on"):
         train(CONFIG, stopped)
+
+
+def test_a_run_that_is_refused_leaves_no_folder_above_it_either(small, tmp_path):
+    small["guidance"]["heuristic"] = "tests.experiments.pendulum:none"
+    config = RunConfig.model_validate(small)
+    with pytest.raises(ValueError, match="has no function 'none'"):
+        train(config, tmp_path / "runs" / "mine" / "seed-0")
+    assert not list(tmp_path.iterdir())
