@@ -9,7 +9,7 @@ import pytest
 
 import hurl
 from hurl.experiments.environments import check_environment
-from hurl.experiments.errors import ConfigurationError
+from hurl.names import UnknownEnvironmentError
 
 HEAVY = {"torch", "jax", "ray", "d3rlpy", "gymnasium", "pydantic"}
 
@@ -51,7 +51,7 @@ def test_help_and_misspelt_names_wait_for_nothing_heavy(tmp_path):
         "heavy = 'torch jax ray minari envpool matplotlib pandas stable_baselines3 gym optuna'.split()\n"
         "print('heavy:', *(name for name in heavy if name in sys.modules))\n"
     )
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(UnknownEnvironmentError):
         check_environment("Hoper-v4")  # asks EnvPool, once for all processes
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert result.stdout.splitlines()[-1].split() == ["heavy:"]

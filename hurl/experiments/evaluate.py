@@ -100,7 +100,8 @@ def config_of(checkpoint: Path, *, trust: bool = False) -> RunConfig:
 
 def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> CheckpointPolicy:
     """Return a policy with the checkpoint's weights."""
-    policy = config.algorithm.library.trainers.build_policy(config, env)
+    with RunFolder(checkpoint.parent.parent).told():
+        policy = config.algorithm.library.trainers.build_policy(config, env)
     policy.load(checkpoint)
     policy.seed(seed)
     env.seed(seed)  # building a model seeds its environments with the run's own seed

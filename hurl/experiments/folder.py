@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hurl.experiments.config import RunConfig, apply_settings, validate
-from hurl.experiments.errors import RunFolderError
+from hurl.experiments.errors import ConfigurationError, RunFolderError
 from hurl.experiments.metrics import Row, read_rows, write_rows
 from hurl.experiments.yaml_text import parse_yaml
 from hurl.files import (
@@ -191,6 +191,14 @@ class RunFolder:
             file.unlink()
         with suppress(OSError):
             self.replay.rmdir()
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Name the configuration of the run in what is wrong with it where its policy is built."""
+        try:
+            yield
+        except ConfigurationError as error:
+            raise RunFolderError(f"{self.config_file}: {error}") from error
 
     def pin_input(self, name: str, digest: str) -> None:
         """Write down the hash of something that the run is made from; where there is one already, compare them.

@@ -254,7 +254,8 @@ def _checkpoint_policies(
     run = checkpoints[0].parent.parent
     if config.environment.alone != environment.alone:
         _check_spaces(run, config.environment, env, environment)
-    policy = config.algorithm.library.trainers.build_policy(config, env)
+    with RunFolder(run).told():
+        policy = config.algorithm.library.trainers.build_policy(config, env)
     name = config.algorithm.name
     found = []
     for path in checkpoints:
