@@ -25,6 +25,7 @@ HARDLY = 0.05
 OTHER_POLICY = 0.5
 # A scale is recommended where it is off by this factor, and the rescaled h explains so much more of the returns.
 WRONG_SCALE, WORTH_RESCALING = 1.5, 0.02
+FAR_OFF, SOME_FIT = 10.0, 0.2  # a line that explains next to nothing says no more than an order of magnitude
 # From this share of the best episodes' lead on, they are said to stand out.
 CLEAR_LEAD = 0.5
 
@@ -90,7 +91,8 @@ def is_off_scale(diagnosis: Diagnosis) -> bool:
     if rescaling is None or diagnosis.fit.rank_correlation < SOME_RANKING or rescaling.scale <= 0.0:
         return False
     factor = max(rescaling.scale, 1.0 / rescaling.scale)
-    return factor >= WRONG_SCALE and rescaling.r2_rescaled >= rescaling.r2 + WORTH_RESCALING
+    is_better = rescaling.r2_rescaled >= rescaling.r2 + WORTH_RESCALING
+    return is_better and (factor >= FAR_OFF or (factor >= WRONG_SCALE and rescaling.r2_rescaled >= SOME_FIT))
 
 
 def _alike(diagnosis: Diagnosis) -> str:
