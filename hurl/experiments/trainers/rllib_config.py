@@ -138,9 +138,6 @@ def _default_config(name: str) -> AlgorithmConfig:
 def _check_parameters(config: RunConfig) -> None:
     """Refuse parameters that the algorithm does not have, and values that could be more than values."""
     name, parameters = config.algorithm.name, config.algorithm.parameters
-    for key in parameters:
-        if key in ("gamma", "seed"):
-            raise ConfigurationError(f"set {key!r} at the top of the configuration, not in algorithm.parameters")
     _check_known(name, "", parameters, known_parameters(name))
     for group, arguments in GROUPS.items():
         _check_known(name, f"{group}.", parameters.get(group, {}), arguments)
