@@ -223,7 +223,9 @@ def choose_variants(family: str, names: Sequence[str] | None) -> list[str]:
     sources = variant_names(family)
     if names is None:
         return sources
-    known = {split_variant(source)[1] or "": source for source in sources}
+    if sources == [family]:
+        raise ConfigurationError(f"{family} has no variants, of which {names[0]!r} could be one: leave --variants out")
+    known = {str(split_variant(source)[1]): source for source in sources}
     for name in names:
         if name not in known:
             raise ConfigurationError(f"{family} has no variant {name!r}{nearest_or_all(name, known)}")

@@ -233,6 +233,12 @@ def test_a_file_of_one_run_is_a_campaign_of_its_seeds(tmp_path):
     ]
 
 
+def test_a_file_of_one_run_has_no_variants_to_choose_from(tmp_path):
+    (tmp_path / "mine.yaml").write_text(OWN[: OWN.index("variants")])
+    with pytest.raises(ConfigurationError, match=r"mine.yaml has no variants, of which 'sac' could be one: leave"):
+        plan_campaign(str(tmp_path / "mine.yaml"), ["sac"], [0], tmp_path / "out")
+
+
 def test_a_file_of_ones_own_extends_a_preset(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("extends: hopper/sac\niterations: 7\nvariants: {slow: {algorithm: {parameters: {tau: 0.001}}}}")
