@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,16 @@ prepare_process(threads=1)
 
 
 @pytest.fixture(autouse=True)
-def _own_folders(monkeypatch):
-    """Where one test lets modules be looked for, the next does not."""
+def _own_folders(monkeypatch, tmp_path_factory):
+    """Where a test lets modules be looked for, and which ones it wrote and imported: the next knows nothing of it."""
     monkeypatch.setattr(sys, "path", sys.path.copy())
     for variable in (FOLDERS, IN_USE):
         monkeypatch.setenv(variable, "")
+    yield
+    written = tmp_path_factory.getbasetemp()
+    for name, module in list(sys.modules.items()):
+        if (file := getattr(module, "__file__", None)) and written in Path(file).parents:
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="module")

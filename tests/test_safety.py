@@ -49,7 +49,6 @@ def h(observations): return observations[:, 0]
 def evil(tmp_path):
     """A module that can be imported, and the file that is there once it has been."""
     (tmp_path / "evil.py").write_text(EVIL)
-    sys.modules.pop("evil", None)
     look_in(tmp_path)
     return tmp_path / "ran"
 
@@ -74,7 +73,6 @@ instance, method, jitted = Model(), Model().value, jax.jit(plain)
 @pytest.fixture
 def lent(tmp_path):
     (tmp_path / "lent.py").write_text(LENT)
-    sys.modules.pop("lent", None)
     look_in(tmp_path)
 
 

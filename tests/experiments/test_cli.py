@@ -137,7 +137,6 @@ def test_code_that_ends_the_process_or_spoils_the_data_is_a_failure(
     folder, monkeypatch, capsys, setting, message, code
 ):
     (folder / "leaving.py").write_text("raise SystemExit(0)")
-    monkeypatch.delitem(sys.modules, "swing", raising=False)
     assert run_main(["train", "run.yaml", "--set", setting], folder, monkeypatch) == code
     assert message in capsys.readouterr().err
 
