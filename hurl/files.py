@@ -157,7 +157,7 @@ def making(folder: Path) -> Iterator[None]:
         raise
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes | memoryview) -> None:
     """Write a file so that it is there whole or not at all: aside first, then renamed."""
     part = own_aside(path)
     try:

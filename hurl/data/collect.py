@@ -260,8 +260,9 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
         jpeg_encoding=False,  # which would lose what images show
     )
     metadata: list[dict[str, Any]] = []
-    storage.update_episodes(_episode_buffers(plan, parts, metadata))
-    storage.update_episode_metadata(metadata)
+    with _in_memory(storage):
+        storage.update_episodes(_episode_buffers(plan, parts, metadata))
+        storage.update_episode_metadata(metadata)
     sources = [{"name": policy.name, "source": policy.source} for policy in plan.policies]
     where = f" in {plan.environment['id']}" if "id" in plan.environment else ""
     storage.update_metadata(
@@ -272,6 +273,7 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
             "algorithm_name": ", ".join(dict.fromkeys(policy.algorithm for policy in plan.policies)),
             "description": f"{plan.transitions:,} transitions of each of {len(plan.policies)} policies{where}",
             "hurl": json.dumps(plan.describe() | {"sources": sources}),
+            "dataset_size": storage.get_size(),
         }
     )
     dataset = minari.MinariDataset(whole / "data")
@@ -280,6 +282,15 @@ def _write_dataset(plan: _Plan, parts: Path, dataset_id: str, env: VecEnv, env_s
         with file.open("rb") as written:
             os.fsync(written.fileno())
     return whole
+
+
+@contextmanager
+def _in_memory(storage: Any) -> Iterator[None]:
+    """Have HDF5 write to memory, and then the file at once: a full disk under HDF5 ends the process (SIGSEGV)."""
+    file, storage._file_path = storage._file_path, io.BytesIO()
+    yield
+    write_whole(file, storage._file_path.getbuffer())
+    storage._file_path = file
 
 
 def _episode_buffers(plan: _Plan, parts: Path, metadata: list[dict[str, Any]]) -> Iterator[Any]:
