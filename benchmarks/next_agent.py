@@ -10,60 +10,22 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
 
 import hurl
 from hurl.experiments.agents import value_function_of_zip
 
-GAMMA, STEP, REACH = 0.99, 0.5, 0.5
-SETTINGS = {
-    "n_steps": 128,
-    "batch_size": 256,
-    "learning_rate": 1e-3,
-    "gamma": GAMMA,
-    "policy_kwargs": {"activation_fn": torch.nn.ReLU},  # beyond what it has seen, the old agent's V goes on straight
-}
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+from from_agent import GAMMA, NEW, OLD, make_ppo
+
 SCHEDULES: dict[str, Any] = {"ladder": None, "constant": hurl.ConstantSchedule(0.9)}
-OLD, NEW = "Post-near-v0", "Post-far-v0"
-
-
-class Post(gym.Env[np.ndarray, np.ndarray]):
-    """A point in the plane, which starts at a distance from a post, in any direction.
-
-    :param distance: in steps
-    """
-
-    def __init__(self, distance: int) -> None:
-        self.distance = distance * STEP
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-        self.action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-        self.position = np.zeros(2, np.float32)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        """Begin somewhere on the circle."""
-        super().reset(seed=seed)
-        angle = self.np_random.uniform(0, 2 * np.pi)
-        self.position = np.array([np.cos(angle), np.sin(angle)], np.float32) * np.float32(self.distance)
-        return self.position.copy(), {}
-
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Go a step, no longer than STEP."""
-        length = max(1.0, float(np.linalg.norm(action)))
-        self.position = self.position + np.float32(STEP / length) * np.asarray(action, np.float32)
-        return self.position.copy(), -1.0, bool(np.linalg.norm(self.position) < REACH), False, {}
-
-
-gym.register(OLD, entry_point=Post, max_episode_steps=100, kwargs={"distance": 4})
-gym.register(NEW, entry_point=Post, max_episode_steps=200, kwargs={"distance": 40})
 
 
 class Returns(BaseCallback):
@@ -84,18 +46,16 @@ class Returns(BaseCallback):
 
 def train_old(file: Path, steps: int) -> None:
     """Train the old agent, and keep it as people do."""
-    PPO("MlpPolicy", make_vec_env(OLD, 8, seed=100), seed=100, **SETTINGS).learn(steps).save(file)
+    make_ppo(OLD, seed=100).learn(steps).save(file)
 
 
 def run(variant: str, seed: int, steps: int, old: Path) -> list[tuple[int, float]]:
     """Return the learning curve of a new agent."""
-    env, returns = make_vec_env(NEW, 8, seed=seed), Returns()
-    if variant == "alone":
-        model = PPO("MlpPolicy", env, seed=seed, **SETTINGS)
-    else:
+    guidance, returns = None, Returns()
+    if variant in SCHEDULES:
         h = value_function_of_zip(old, "sb3.PPO", NEW)
         guidance = hurl.Guidance(h, SCHEDULES[variant], gamma=GAMMA, steps_per_iteration=2048)
-        model = hurl.guided(PPO)("MlpPolicy", env, seed=seed, guidance=guidance, **SETTINGS)
+    model = make_ppo(NEW, seed, guidance)
     model.learn(steps, callback=returns)
     return returns.curve
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from hurl.experiments.tasks import State
 
 CLONING, ITERATION = "cloning, epoch", "iteration"
 MANY = 30  # steps that a terminal still shows
+QUIET_SECONDS = 60.0  # between two lines on a run, where there is no terminal
 
 
 class Bars(Progress):
@@ -112,15 +114,30 @@ class CampaignTable(LiveTable):
         self.plan = plan
         self.states: dict[str, State] = {}
         self.cells: dict[Path, tuple[float, list[str]]] = {}
+        self.said: dict[str, tuple[float, list[str]]] = {}
 
     def show(self, states: dict[str, State]) -> None:
         """Show how far each step is."""
         if console.is_terminal:
             self.update(self._table(states))
         for name, state in states.items():
-            if not console.is_terminal and self.states.get(name, State.waiting) is not state:
-                print(f"{state.value:>8}  {name}", flush=True)
+            if not console.is_terminal:
+                self._tell(name, state)
         self.states = dict(states)
+
+    def _tell(self, name: str, state: State) -> None:
+        """Print a line on a step whose state has changed, and now and then on a run that has come further."""
+        run, now = self.plan.trained.get(name), time.monotonic()
+        if self.states.get(name, State.waiting) is not state:
+            print(f"{state.value:>8}  {name}", flush=True)
+            self.said[name] = now, []
+        elif state is State.running and run is not None and now >= self.said[name][0] + QUIET_SECONDS:
+            cells = self._progress(run)
+            if cells != self.said[name][1]:
+                headings = ("iteration", *LABELS, "time left")
+                told = (f"{heading} {cell}" for heading, cell in zip(headings, cells, strict=False) if cell)
+                print(f"{state.value:>8}  {name}  {'  '.join(told)}", flush=True)
+            self.said[name] = now, cells
 
     def _table(self, states: dict[str, State]) -> Table:
         """Return a row for each step; of many, those that run or have failed."""

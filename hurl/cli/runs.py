@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from hurl.cli.app import Settings, Trust, app, console, interruptible, make_table, say
@@ -109,6 +110,8 @@ def evaluate(
     table = make_table(("", "mean", "std", "min", "max"))
     for name, values in (("return", result.returns), ("length", result.lengths)):
         table.add_row(name, *(f"{value:.1f}" for value in (values.mean(), values.std(), values.min(), values.max())))
+    if np.isfinite(result.success_rate):
+        table.add_row("success", f"{result.success_rate:.0%}")
     console.print(table)
     if video is not None:
         film(checkpoint, video, seed=seed, deterministic=not stochastic, trust=trust)

@@ -177,9 +177,9 @@ def _scale(diagnosis: Diagnosis) -> str:
         if rescaling.scale > 1.0
         else (f"{1.0 / rescaling.scale:.2g}", "large", "it drowns the rewards")
     )
-    remedy = f"multiply it by {scale}: scaled(h, {scale})"
+    remedy = f"multiply it by {scale}: hurl.heuristics.scaled(h, {scale})"
     if diagnosis.terminated and abs(rescaling.offset) > diagnosis.fit.mean_error_of_constant:
-        remedy = f"multiply it by {scale} and add {offset}: shifted(scaled(h, {scale}), {offset})"
+        remedy = f"multiply it by {scale} and add {offset}: shifted(scaled(h, {scale}), {offset}) of hurl.heuristics"
     return (
         f"h is {times} times too {side} for the returns, so that {effect}: {remedy} (R² on episodes held out: "
         f"{rescaling.r2:.2f} as it is, {rescaling.r2_rescaled:.2f} rescaled)."

@@ -119,7 +119,9 @@ class EnvironmentConfig(Strict):
     only_where_set = ("wrappers", "normalize")
     id: str = Field(description="a Gymnasium or EnvPool id, e.g. Hopper-v4")
     n_envs: int = Field(8, ge=1, le=MOST_ENVIRONMENTS, description="environments that step together")
-    backend: Literal["auto", "envpool", "gymnasium"] = "auto"
+    backend: Literal["auto", "envpool", "gymnasium"] = Field(
+        "auto", description="what steps them; auto is EnvPool where it has the id and is installed, or else Gymnasium"
+    )
     options: dict[str, Any] = Field({}, description="further arguments of the environment")
     wrappers: NamedList = Field(
         None,
@@ -197,7 +199,9 @@ class AlgorithmConfig(Strict):
 class ScheduleConfig(Strict, extra="allow"):
     """λ over the iterations: a kind of schedule or a ladder, and beside it the parameters that this kind has."""
 
-    kind: str = "tanh"
+    kind: str = Field(
+        "tanh", description="ladder, tanh, constant, …, see `hurl.schedules`; the kind's parameters are further keys"
+    )
 
     @field_validator("kind")
     @classmethod
@@ -270,7 +274,9 @@ class GuidanceConfig(Strict):
     schedule: ScheduleConfig = Field(
         default_factory=lambda: ScheduleConfig(kind="ladder"), description="without it, a ladder with rungs by gamma"
     )
-    shaping: Shaping = "hurl"
+    shaping: Shaping = Field(
+        "hurl", description="hurl, the paper's r̃ and γ̃, or pbrs, potential-based shaping, which it is compared with"
+    )
 
 
 class WarmStartConfig(Strict):
@@ -281,9 +287,9 @@ class WarmStartConfig(Strict):
         None, description="the id of a Minari dataset, e.g. hopper/behaviour-v0; none means the run's data"
     )
     root: Path | None = Field(None, description="the folder of Minari datasets, the user's own by default")
-    epochs: int = Field(30, ge=1)
+    epochs: int = Field(30, ge=1, description="how often the data is gone through")
     learning_rate: float | None = Field(None, gt=0, description="the policy's own by default")
-    batch_size: int = Field(128, ge=1)
+    batch_size: int = Field(128, ge=1, description="transitions in an update")
     rehearsal: int | None = Field(
         None,
         ge=1,
@@ -400,9 +406,9 @@ class RunConfig(Strict):
         description="of Stable-Baselines3, called while the agent learns: a list of module:name, or {module:name: "
         "{argument: value}}, each a class derived from BaseCallback or a function that returns one",
     )
-    gamma: float = Field(ge=0, le=1)
+    gamma: float = Field(ge=0, le=1, description="γ, the discount of the problem itself; guidance shortens it to λγ")
     iterations: int = Field(ge=0, description="0 is for a warm start whose policy is evaluated alone")
-    steps_per_iteration: int = Field(ge=1)
+    steps_per_iteration: int = Field(ge=1, description="of all environments together, a multiple of their number")
     updates_per_iteration: int | None = Field(
         None, ge=1, description="gradient steps after each batch, off-policy only"
     )
@@ -413,7 +419,7 @@ class RunConfig(Strict):
     keep_replay: bool | None = Field(
         None, description="whether the replay buffer stays when the run is finished, so that it can be made longer"
     )
-    seed: int = Field(0, ge=0, lt=2**32)
+    seed: int = Field(0, ge=0, lt=2**32, description="of the weights, the environments, batches and exploration")
     threads: int = Field(
         1, ge=1, le=MOST_THREADS, description="processor cores the run may use; with 1 it repeats exactly"
     )

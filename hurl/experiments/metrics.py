@@ -85,14 +85,14 @@ class Row:
     return_min: float
     return_max: float
     episode_length: Annotated[float, Column(tag="evaluation/episode_length")]
-    success_rate: Annotated[float, Column(tag="evaluation/success_rate", chart=SUCCESS)] = np.nan
+    success_rate: Annotated[float, Column("success", ".0%", tag="evaluation/success_rate", chart=SUCCESS)] = np.nan
     training_return: Annotated[float, Column(tag="training/return", chart=TRAINING_RETURN)] = np.nan
     lambda_: Annotated[float, Column("λ", ".3f", "guidance/lambda", LAMBDA, of_training=True)]
     discount: Annotated[float, Column(tag="guidance/discount", chart=DISCOUNT, of_training=True)]
     h_mean: Annotated[float, Column(tag="guidance/h_mean", chart=HEURISTIC)]
     h_min: Annotated[float, Column(tag="guidance/h_min")]
     h_max: Annotated[float, Column(tag="guidance/h_max")]
-    guided_share: Annotated[float, Column(chart=GUIDED_SHARE)] = np.nan
+    guided_share: Annotated[float, Column("guided steps", ".0%", chart=GUIDED_SHARE)] = np.nan
     guided_return: Annotated[float, Column(chart=GUIDED_RETURN)] = np.nan
     base_return: Annotated[float, Column(chart=BASE_RETURN)] = np.nan
     seconds_collecting: float
@@ -109,8 +109,9 @@ class Row:
         return {column.tag: value for column, value in self._said() if column.tag and np.isfinite(value)}
 
     def texts(self) -> dict[str, str]:
-        """Return what the terminal shows, by label."""
-        return {column.label: format(value, column.form) for column, value in self._said() if column.label}
+        """Return what the terminal shows, by label; what was not measured is left out."""
+        said = ((column, value) for column, value in self._said() if column.label and np.isfinite(value))
+        return {column.label: format(value, column.form) for column, value in said}
 
     def _said(self) -> Iterator[tuple[Column, float]]:
         for column, value in zip(COLUMNS.values(), vars(self).values(), strict=True):

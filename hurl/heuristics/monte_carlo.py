@@ -139,7 +139,7 @@ def r_squared(targets: NDArray[Any], predictions: NDArray[Any]) -> float:
 def scores(
     train: Episodes, held_out: Episodes | None, gamma: float, h: Heuristic, beyond: Heuristic | None
 ) -> dict[str, float]:
-    """Return R² on the episodes that h was fitted to, and on those held out, if any.
+    """Return R² on the episodes that h was fitted to, and on those held out, if any; none of returns that are all one.
 
     :param beyond: the values that returns go on with beyond a time limit; None where they are cut
     """
@@ -148,7 +148,8 @@ def scores(
         if part is not None:
             last_values = None if beyond is None else np.asarray(beyond(part.last_states))
             targets = discounted_returns(part, gamma=gamma, last_values=last_values)
-            found[name] = r_squared(targets, np.asarray(h(part.observations)))
+            if np.ptp(targets) > 0:
+                found[name] = r_squared(targets, np.asarray(h(part.observations)))
     return found
 
 

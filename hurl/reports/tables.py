@@ -36,7 +36,8 @@ def summary_table(section: Section) -> TextTable:
     auc, final = (form_of([getattr(row, name) for row in rows]) for name in ("auc", "final"))
     ratio = form_of([row.ratio for row in rows], 1.0)
     difference = f"+{form_of([row.difference for row in rows], 0.0)}"
-    headings = ["variant", "seeds", "iterations", "AUC", f"final return (last {LAST_ITERATIONS})"]
+    last = min([LAST_ITERATIONS, *(row.iterations for row in rows if row.iterations)])
+    headings = ["variant", "seeds", "iterations", "AUC", f"final return (last {last})"]
     headings += [f"steps to {section.threshold:,.5g}", f"AUC / {baseline}", f"AUC − {baseline}"]
     return TextTable(
         headings,

@@ -430,9 +430,9 @@ def test_a_constant_is_warned_of_where_episodes_end(problem, constant, words):
 @pytest.mark.parametrize(
     ("factor", "constant", "sentence"),
     [
-        (1 / 40, 0.0, "h is 40 times too small for the returns, so that it hardly guides: multiply it by 40: scaled(h"),
+        (1 / 40, 0.0, "h is 40 times too small for the returns, so that it hardly guides: multiply it by 40: hurl."),
         (25.0, 0.0, "h is 25 times too large for the returns, so that it drowns the rewards: multiply it by 0.04: "),
-        (1 / 40, 1.0, "multiply it by 40 and add -40: shifted(scaled(h, 40), -40) (R² on episodes held out: "),
+        (1 / 40, 1.0, "multiply it by 40 and add -40: shifted(scaled(h, 40), -40) of hurl.heuristics (R² on "),
     ],
 )
 def test_an_h_of_the_wrong_scale_is_told_its_scale(problem, factor, constant, sentence):

@@ -225,9 +225,9 @@ except ImportError as error:
         (
             "Hoper-v4",
             "auto",
-            "There is no environment 'Hoper-v4' in EnvPool or Gymnasium; did you mean 'Hopper-v4' or ",
+            "There is no environment 'Hoper-v4' in EnvPool or Gymnasium; did you mean 'Hopper-v4'[?]",
         ),
-        ("SparseReacher-v0", "auto", "; did you mean 'hurl/SparseReacher-v0' or "),
+        ("SparseReacher-v0", "auto", "; did you mean 'hurl/SparseReacher-v0'[?]"),
         ("Pong-v5", "gymnasium", "There is no environment 'Pong-v5' in Gymnasium"),
         ("GymV21Environment-v0", "envpool", "There is no environment 'GymV21Environment-v0' in EnvPool"),
         ("?", "auto", "There is no environment '[?]' in EnvPool or Gymnasium, and no id there resembles it."),

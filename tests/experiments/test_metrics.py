@@ -68,7 +68,8 @@ def test_a_column_that_is_declared_is_written_read_shown_and_drawn(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=300)
     assert done.returncode == 0, done.stderr
     headings, values = done.stdout.splitlines()[-2:]
-    assert headings == str(["step", "", "iteration", "return", "entropy", "λ", "time left"])
+    shown = ["return", "success", "entropy", "λ", "guided steps"]
+    assert headings == str(["step", "", "iteration", *shown, "time left"])
     assert values == "[0.25, 0.5]"
     assert (tmp_path / "sac/seed-0/metrics.csv").read_text().splitlines()[0].split(",")[9:11] == ["entropy", "lambda"]
     for library in ("rllib", "sb3"):

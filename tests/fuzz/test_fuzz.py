@@ -52,6 +52,10 @@ def test_a_full_disk_loses_nothing(work):
         check(case)
 
 
+def test_a_file_that_finds_no_room_is_told_whichever_library_writes_it():
+    check(interruptions.Interruption("collecting", largest_file=8_000))
+
+
 # The harness sees what it is there for -------------------------------------------------------------------------------
 
 
