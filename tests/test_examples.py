@@ -66,7 +66,7 @@ def test_the_getting_started_page_runs_as_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/getting-started.md").read_text("utf-8")
     files = re.findall(r"```(?:yaml|python)\n# (\w+\.\w+)\n(.*?)```", page, re.DOTALL)
-    assert [name for name, _ in files] == ["mymaze.py", "guided.yaml"]
+    assert [name for name, _ in files] == ["mymaze.py", "rooms.yaml"]
     for name, content in files:
         Path(name).write_text(content)
     sys.path.insert(0, str(tmp_path))
@@ -77,9 +77,11 @@ def test_the_getting_started_page_runs_as_written(tmp_path, monkeypatch):
         words = [re.sub(r"checkpoints/\d+", "checkpoints/000001", word) for word in words]
         if "--transitions" in words:
             words[words.index("--transitions") + 1] = "1000"
-        result = CliRunner().invoke(app, [verb, *words, *(smaller if verb == "train" else [])])
+        if "--seeds" in words:
+            words[words.index("--seeds") + 1] = "0"
+        result = CliRunner().invoke(app, [verb, *words, *(smaller if verb in ("train", "campaign") else [])])
         assert result.exit_code == 0, (verb, words, result.output, result.exception)
-    assert {verb for _, verb, *_ in commands} == {"train", "report", "collect", "diagnose", "evaluate"}
-    (row,) = RunFolder(Path("runs/guided/seed-0")).read_metrics()
+    assert {verb for _, verb, *_ in commands} == {"train", "campaign", "report", "collect", "diagnose", "evaluate"}
+    (row,) = RunFolder(Path("campaigns/rooms/guided/seed-0")).read_metrics()
     assert row.h_min < row.h_max < 0
     assert Path("report/report.html").is_file()
