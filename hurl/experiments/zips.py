@@ -55,7 +55,7 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
     try:
         model = _build(path, algorithm, env, data)
         if weights is not None:
-            model.policy.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
+            model.policy.load_state_dict(torch.load(io.BytesIO(weights), map_location="cpu", weights_only=True))
         else:
             stored = _Reader(io.BytesIO(base64.b64decode(data["policy"][":serialized:"]))).load()
             write_weights(model, lambda attribute, field: _arrays(stored.state[attribute].state[field]))

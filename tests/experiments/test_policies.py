@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import io
 import json
 import pickle
 import zipfile
@@ -233,6 +234,28 @@ def test_a_zip_file_runs_no_code(tmp_path, env, name):
     with contextlib.suppress(Exception):
         getattr(LIBRARIES[library], kind).load(file)
     assert sign.exists(), "the library's own load falls into the trap"
+
+
+def on_gpu(content):
+    """Return the content of a torch file as if its tensors had been saved on a GPU."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(file, "w") as written:
+        for name in archive.namelist():
+            place = b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0"
+            written.writestr(
+                name, archive.read(name).replace(*place) if name.endswith("data.pkl") else archive.read(name)
+            )
+    return file.getvalue()
+
+
+def test_a_zip_file_that_was_saved_on_a_gpu_acts_on_a_processor(tmp_path, env):
+    file, observations = saved(tmp_path, env, seed=3), env.reset()
+    expected = load_zip(file, "sb3.SAC", env).predict(observations, deterministic=True)[0]
+    with zipfile.ZipFile(file) as archive:
+        weights = on_gpu(archive.read("policy.pth"))
+    assert b"cuda:0" in weights
+    rewrite(file, **{"policy.pth": weights})
+    assert (load_zip(file, "sb3.SAC", env).predict(observations, deterministic=True)[0] == expected).all()
 
 
 def saved(folder, env, **arguments):
