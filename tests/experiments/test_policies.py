@@ -14,6 +14,7 @@ import sb3_contrib
 import sbx
 import stable_baselines3 as sb3
 import torch
+from stable_baselines3.common.vec_env import VecNormalize
 
 from hurl.data import CollectionError, load_episodes
 from hurl.envs import make_env
@@ -256,6 +257,22 @@ def test_a_zip_file_that_was_saved_on_a_gpu_acts_on_a_processor(tmp_path, env):
     assert b"cuda:0" in weights
     rewrite(file, **{"policy.pth": weights})
     assert (load_zip(file, "sb3.SAC", env).predict(observations, deterministic=True)[0] == expected).all()
+
+
+@pytest.mark.parametrize("name", ["sb3.PPO", "sb3.SAC"])
+def test_a_zip_file_of_an_agent_that_saw_normalised_observations_is_refused_where_it_tells(tmp_path, name):
+    for wrapper in (lambda env: env, VecNormalize):
+        env = make_env("Pendulum-v1", 2)
+        model = getattr(sb3, name.partition(".")[2])("MlpPolicy", wrapper(env), policy_kwargs={"net_arch": [8]})
+        model._setup_learn(1, None)  # as `learn` begins
+        if name == "sb3.SAC":
+            model._last_original_obs = model._last_obs  # as it has it after a step, normalised or not
+        model.save(tmp_path / "model.zip")
+        if wrapper is VecNormalize and name == "sb3.PPO":
+            with pytest.raises(ZipError, match=r"has learnt through VecNormalize, whose statistics .*: load both in"):
+                load_zip(tmp_path / "model.zip", name, env)
+        else:
+            load_zip(tmp_path / "model.zip", name, env)
 
 
 def saved(folder, env, **arguments):
