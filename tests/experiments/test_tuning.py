@@ -138,6 +138,18 @@ def test_a_run_that_diverges_is_a_failed_trial(base, tmp_path):
     assert study.tasks(1) == []
 
 
+def test_a_trial_that_a_callback_ends_counts_with_what_it_reached(base, tmp_path):
+    stopping = {"stable_baselines3.common.callbacks:StopTrainingOnMaxEpisodes": {"max_episodes": 4}}  # of 30 steps
+    config = base.model_copy(update={"iterations": 5, "callbacks": [stopping]})
+    study = begin(tmp_path, config, trials=1)
+    assert run_trial(study, 0, trust=True) is TrialState.COMPLETE
+    rows = RunFolder(study.run_folder(0)).read_metrics()
+    assert 0 < len(rows) < 5
+    assert study.trials[0].value == pytest.approx(np.mean([row.return_mean for row in rows]))
+    assert [path.name for path in (study.run_folder(0) / "checkpoints").iterdir()] == [f"{len(rows):06d}"]
+    assert [one.failed for one in rank(study)] == [0]
+
+
 def test_weights_that_are_no_numbers_fail_a_trial_before_it_can_be_pruned(base, tmp_path):
     """SBX would go on with them, where Stable-Baselines3 stops."""
     values = base.model_dump(mode="json") | {"iterations": 8}
