@@ -378,17 +378,17 @@ def test_a_folder_of_another_study_is_refused(base, tmp_path):
 def test_two_trials_at_once_killed_and_carried_on(small, tmp_path, monkeypatch):
     """The whole command: kill -9 all its processes in the middle, repeat it, and the runs are as if left alone.
 
-    The heuristic is in a module beside the file, which is not where the command is given.
+    The heuristic is in a module beside the file, one of whose variants it is; the command is given elsewhere.
     """
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "leaning.py").write_text("def h(observations):\n    return 9 * observations[:, 0]\n")
     small["guidance"]["heuristic"] = "leaning:h"
-    (mine / "run.yaml").write_text(yaml.safe_dump(small | {"iterations": 40}))
+    (mine / "run.yaml").write_text(yaml.safe_dump(small | {"variants": {"long": {"iterations": 40}}}))
     (tmp_path / "grid.yaml").write_text("guidance: {guidance.schedule.lambda0: [0.5, 0.7, 0.9]}")
-    command = [HURL, "tune", "mine/run.yaml", "--stage=guidance", "--grid=grid.yaml", "--trials=2", "--out=here"]
+    command = [HURL, "tune", "mine/run.yaml/long", "--stage=guidance", "--grid=grid.yaml", "--trials=2"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    study = Study(tmp_path / "here")
+    study = Study(tmp_path / "tuning" / "run" / "long" / "guidance")
     metrics = [study.run_folder(number) / "metrics.csv" for number in range(2)]
     deadline = time.monotonic() + 180
     while not any(file.exists() for file in metrics):
@@ -399,6 +399,7 @@ def test_two_trials_at_once_killed_and_carried_on(small, tmp_path, monkeypatch):
     os.killpg(process.pid, signal.SIGKILL)
     psutil.wait_procs(trials)  # which hold their locks until they are gone
     assert "2 trials of 40 iterations" in process.communicate()[0]
+    assert study.settings.source == str(mine / "run.yaml" / "long")
     states = {trial.state.name for trial in study.trials}
     assert "RUNNING" in states
     assert "COMPLETE" not in states
@@ -407,7 +408,7 @@ def test_two_trials_at_once_killed_and_carried_on(small, tmp_path, monkeypatch):
     assert result.returncode == 0, result.stderr
     assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE"]
     assert "2/2 trials" in result.stdout
-    assert load_config(str(tmp_path / "here" / "best.yaml")).iterations == 40
+    assert load_config(str(study.folder / "best.yaml")).iterations == 40
     monkeypatch.syspath_prepend(mine)
     train(study.config_of(0), tmp_path / "alone")
     assert repeating(metrics[0]) == repeating(tmp_path / "alone" / "metrics.csv")
