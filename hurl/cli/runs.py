@@ -77,12 +77,13 @@ def train(
 
 def _tell_of_extension(folder: RunFolder, config: RunConfig) -> None:
     """Say from where a run goes on that is made longer."""
-    from hurl.experiments.extension import goes_on_from, is_longer
+    from hurl.experiments.extension import checkpoints_of, is_longer
 
     if folder.exists and is_longer(stored := folder.parse_config(), config):
+        last = max((int(path.name) for path in checkpoints_of(folder, config)), default=0)
         say(
             f"It is made longer, from {stored.iterations} iterations to {config.iterations}, and goes on from "
-            f"iteration {goes_on_from(folder, config)}, its last checkpoint of every {config.checkpoint_every}"
+            f"iteration {last}, its last checkpoint of every {config.checkpoint_every}"
         )
 
 
