@@ -5,7 +5,9 @@ import contextlib
 import io
 import json
 import pickle
+import sys
 import zipfile
+from importlib import invalidate_caches
 
 import flax.linen as nn
 import numpy as np
@@ -22,6 +24,7 @@ from hurl.experiments.checkpoint import read_weights
 from hurl.experiments.config import EnvironmentConfig, validate
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
+from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.policies import collect_policies, find_environment, find_policies
 from hurl.experiments.run import train
 from hurl.experiments.zips import ZipError, load_zip
@@ -166,6 +169,30 @@ def test_a_function_is_a_policy(tmp_path, monkeypatch, env):
         for seed in range(3)
     ]
     assert digests[0] == digests[2] != digests[1], "NumPy's generator is seeded"
+
+
+def test_another_function_of_the_same_name_is_another_policy(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    collected = {"env_id": "Pendulum-v1", "transitions": 20, "n_envs": 2, "root": tmp_path}
+    names = []
+    for push in (1, 2):
+        sys.modules.pop("my_pushes", None)
+        (tmp_path / "my_pushes.py").write_text(f"def act(observations): return 0 * observations[:, :1] + {push}")
+        invalidate_caches()
+        names.append(CampaignFolder.function("my_pushes:act", PENDULUM))
+        if push == 1:
+            collect_policies(["my_pushes:act"], "f-v0", **collected)
+            collect_policies(["my_pushes:act"], "f-v0", **collected)  # of which nothing is left to collect
+    assert names[0] != names[1]
+    with pytest.raises(CollectionError, match="a dataset f-v0 with other policies, not these: choose another"):
+        collect_policies(["my_pushes:act"], "f-v0", **collected)
+
+
+def test_data_of_hurls_own_functions_keeps_its_name(env):
+    name = "hurl.envs.point_maze:demonstrate"
+    (policy,) = find_policies([name], env, PENDULUM)
+    assert policy.identity == name
+    assert CampaignFolder.function(name, PENDULUM) == "hurl-envs-point_maze-demonstrate-80859c1d"
 
 
 # Zip files -----------------------------------------------------------------------------------------------------------
