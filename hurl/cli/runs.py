@@ -46,13 +46,13 @@ def train(
     folder = out or CampaignFolder(RUNS).run(run_name(source), config.seed)
     if goes_on:
         config = RunFolder(folder).read_config_anew(settings or [], named=config.code, trust=trust)
+    prepare_process(config.threads)
     if config.data is not None and config.needs_data:
         plan, data = Campaign(RUNS, trust=trust), config.data
         trust = trust or plan.names_fitted_code(config)
         config, _ = plan.prepare(config)
         say(f"First what the run is made from: {data.describe()}")
         run_campaign(plan, jobs=1)
-    prepare_process(config.threads)
     from hurl.experiments.run import train as run
 
     say(f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → {folder}", bold=folder)
