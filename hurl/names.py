@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
+import inspect
 import os
 import pkgutil
 import re
@@ -338,6 +340,20 @@ def find_module(name: str) -> ModuleType:
     except BaseException as error:  # SystemExit too, which would end a command as if it were done
         hint = _near_modules(error, module_name) or _hidden(module_name)
         raise ValueError(f"{name!r} can't be imported: {describe_fault(error)}{hint}") from error
+
+
+def describe_code(name: str) -> list[str]:
+    """Return what tells code, `module:name`, from other code: its name, and a hash of its module unless hurl's own.
+
+    What the module imports in its turn does not count.
+    """
+    if not foreign_code([name]):
+        return [name]
+    try:
+        source = inspect.getsource(find_module(name))
+    except (OSError, TypeError):  # compiled, or made by a program
+        return [name]
+    return [name, hashlib.sha256(source.encode()).hexdigest()]
 
 
 def describe_exception(error: BaseException) -> str:

@@ -36,7 +36,8 @@ def collect(
         typer.Argument(
             metavar="SOURCE...",
             help="Policies: a run's folder (all its checkpoints), a checkpoint, a .zip file of Stable-Baselines3 or "
-            "SBX, `random`, or module:function (observations to actions).",
+            "SBX (which sees raw observations: not of an agent trained through VecNormalize), `random`, or "
+            "module:function (observations to actions).",
             show_default=False,
         ),
     ] = None,

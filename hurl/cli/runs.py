@@ -46,13 +46,13 @@ def train(
     folder = out or CampaignFolder(RUNS).run(run_name(source), config.seed)
     if goes_on:
         config = RunFolder(folder).read_config_anew(settings or [], named=config.code, trust=trust)
+    prepare_process(config.threads)
     if config.data is not None and config.needs_data:
         plan, data = Campaign(RUNS, trust=trust), config.data
         trust = trust or plan.names_fitted_code(config)
         config, _ = plan.prepare(config)
         say(f"First what the run is made from: {data.describe()}")
         run_campaign(plan, jobs=1)
-    prepare_process(config.threads)
     from hurl.experiments.run import train as run
 
     say(f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → {folder}", bold=folder)
@@ -77,12 +77,13 @@ def train(
 
 def _tell_of_extension(folder: RunFolder, config: RunConfig) -> None:
     """Say from where a run goes on that is made longer."""
-    from hurl.experiments.extension import goes_on_from, is_longer
+    from hurl.experiments.extension import checkpoints_of, is_longer
 
     if folder.exists and is_longer(stored := folder.parse_config(), config):
+        last = max((int(path.name) for path in checkpoints_of(folder, config)), default=0)
         say(
             f"It is made longer, from {stored.iterations} iterations to {config.iterations}, and goes on from "
-            f"iteration {goes_on_from(folder, config)}, its last checkpoint of every {config.checkpoint_every}"
+            f"iteration {last}, its last checkpoint of every {config.checkpoint_every}"
         )
 
 

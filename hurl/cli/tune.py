@@ -12,13 +12,13 @@ from rich.table import Table
 from hurl.cli.app import Settings, Trust, app, console, interruptible, make_table, say
 from hurl.cli.progress import LiveTable, describe, describe_last
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign, run_steps
-from hurl.experiments.campaign import Campaign
-from hurl.experiments.config import RunConfig, as_text, load_config, with_values
+from hurl.experiments.campaign import Campaign, run_name
+from hurl.experiments.config import RunConfig, as_text, load_config, split_variant, with_values
 from hurl.experiments.metrics import LABELS
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import State
 from hurl.experiments.tuning.grid import TRIALS, Stage, TuningError, check_stage, find_source, read_grid
-from hurl.names import check_trust, foreign_code, is_yaml, look_beside
+from hurl.names import check_trust, foreign_code, look_beside
 
 if TYPE_CHECKING:
     from hurl.experiments.tuning.study import Study
@@ -79,7 +79,7 @@ def tune(
     values = read_grid(grid or config.algorithm.library.grid, stage)
     texts = [str(choice) for choices in values.values() for choice in choices]
     named = foreign_code([*config.code, *(text for text in texts if ":" in text)])
-    folder = out or Path("tuning") / (Path(source).stem if is_yaml(source) else source) / stage
+    folder = out or Path("tuning") / run_name(source) / stage
     wanted = trials or TRIALS[stage]
     prepare_process(config.threads)
     from hurl.experiments.tuning.setup import set_up
@@ -110,7 +110,7 @@ def tune(
 
 def _load(source: str, stage: Stage, base: Path | None, settings: list[str], trust: bool = False) -> RunConfig:
     """Return what is tuned, with the best values of a study of the base put in where one is named."""
-    look_beside(source)
+    look_beside(split_variant(source)[0])
     config = load_config(source, settings)
     check_stage(stage, config)
     if base is None:
@@ -246,7 +246,7 @@ def tune_trial(
     from hurl.experiments.tuning.trials import run_trial
 
     study = Study(folder)
-    look_beside(study.settings.source)
+    look_beside(split_variant(study.settings.source)[0])
     prepare_process(study.settings.config.threads)
     with interruptible():
         run_trial(

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from numpy.typing import NDArray
 
 from hurl.data.storage import DatasetError, find_dataset, read_episodes, reading
 
 if TYPE_CHECKING:
     from minari import MinariDataset
+
+
+PLAIN = (Box, Discrete, MultiBinary, MultiDiscrete)  # spaces whose values are arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +167,8 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
         return dataset
     if isinstance(dataset, str):
         dataset = find_dataset(dataset, root)
+    with reading(dataset.storage.data_path):
+        _check_plain(dataset)
     episodes = [
         episode
         for episode in read_episodes(dataset)
@@ -172,11 +177,6 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
     if not episodes:
         raise DatasetError(
             f"dataset {dataset.id} has no complete episode among its {len(dataset)}: collect episodes until they end"
-        )
-    if not isinstance(episodes[0].observations, np.ndarray) or not isinstance(episodes[0].actions, np.ndarray):
-        raise DatasetError(
-            f"dataset {dataset.id} has observations of {dataset.observation_space} and actions of "
-            f"{dataset.action_space}: only plain arrays can be used; collect with Gymnasium's FlattenObservation"
         )
     with reading(dataset.storage.data_path):
         states = np.concatenate([episode.observations for episode in episodes])
@@ -192,6 +192,15 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
             dataset.observation_space,
             dataset.action_space,
             dataset.id,
+        )
+
+
+def _check_plain(dataset: MinariDataset) -> None:
+    """Refuse spaces of anything but plain arrays before they are read: Minari opens what is in others unlooked at."""
+    if not all(isinstance(space, PLAIN) for space in (dataset.observation_space, dataset.action_space)):
+        raise DatasetError(
+            f"dataset {dataset.id} has observations of {dataset.observation_space} and actions of "
+            f"{dataset.action_space}: only plain arrays can be used; collect with Gymnasium's FlattenObservation"
         )
 
 

@@ -29,10 +29,10 @@ class DatasetError(ValueError):
 
 @dataclass(frozen=True)
 class StoredEpisode:
-    """The arrays of an episode of T steps, T + 1 observations; dictionaries or tuples where spaces are such."""
+    """The arrays of an episode of T steps, T + 1 observations."""
 
-    observations: Any
-    actions: Any
+    observations: NDArray[Any]
+    actions: NDArray[Any]
     rewards: NDArray[Any]
     terminations: NDArray[np.bool_]
     truncations: NDArray[np.bool_]
@@ -126,7 +126,7 @@ def _check_metadata(data: Path) -> None:
 
 
 def read_episodes(dataset: MinariDataset) -> list[StoredEpisode]:
-    """Read all episodes of a dataset, and refuse those whose arrays don't belong together."""
+    """Read all episodes of a dataset whose spaces are of plain arrays, and refuse those that don't belong together."""
     from minari.dataset._storages.hdf5_storage import HDF5Storage
 
     storage = dataset.storage

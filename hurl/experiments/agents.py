@@ -49,7 +49,8 @@ def value_function_of_zip(
 ) -> StorableHeuristic:
     """Return the value function of an agent that `model.save` wrote, see `ValueFunctionHeuristic.from_agent`.
 
-    What an agent has learnt through `VecNormalize` is not all in its file: take it over in Python, with `from_agent`.
+    What an agent has learnt through `VecNormalize` is not all in its file, which tells of that on-policy only, where it
+    is refused: take it over in Python, with `from_agent`.
 
     :param algorithm: what `save` was called on, such as `sb3.PPO`: the file does not say
     :param env_id: the environment that it was trained in, or one with the same spaces

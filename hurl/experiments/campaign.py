@@ -78,7 +78,7 @@ class Campaign:
         check_environment(config.environment.id)
         if config.data is None or not config.needs_data:
             return config.model_copy(update={"data": None}), ()
-        self._check_data_use(config)
+        config.algorithm.library.trainers.check_run(config)
         values: dict[str, Any] = config.model_dump(mode="json") | {"data": None}
         recipe = recipe_of(config, config.data, self.folder)
         data = self._add_data(recipe)
@@ -95,13 +95,6 @@ class Campaign:
         elif config.iterations == 0:
             values["guidance"] = None
         return RunConfig.model_validate(values), tuple(inputs)
-
-    @staticmethod
-    def _check_data_use(config: RunConfig) -> None:
-        if config.needs_replay and config.algorithm.library.trainers_module == "sb3":
-            from hurl.experiments.trainers.sb3 import check_data_use  # heavy, and only for this
-
-            check_data_use(config)
 
     def add_behaviour(self, recipe: Recipe) -> None:
         """Add the run that data is collected from, where it is of one."""

@@ -458,14 +458,19 @@ class RunConfig(Strict):
             raise ValueError("jump_start can't be had with prior data in the batches: leave one of them out")
 
     def _check_library(self) -> None:
-        """Refuse what is around the environments and algorithms of Stable-Baselines3 alone."""
+        """Refuse what can be had with algorithms that are built as Stable-Baselines3's are, and with no others."""
         asked = {
             "environment.wrappers": self.environment.wrappers,
             "environment.normalize": self.environment.normalize,
             "callbacks": self.callbacks,
+            "jump_start": self.jump_start,
+            "warm_start": self.warm_start,
+            "prior": self.prior,
+            "updates_per_iteration": self.updates_per_iteration,
+            "algorithm.action_noise": self.algorithm.action_noise,
         }
         for key, value in asked.items():
-            if value is not None and not self.algorithm.library.has_wrappers:
+            if value is not None and not self.algorithm.library.follows_sb3:
                 raise ValueError(
                     f"{key} can't be had with {self.algorithm.name}: leave it out, or take an algorithm of sb3, "
                     "contrib or sbx"

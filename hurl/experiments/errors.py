@@ -13,5 +13,5 @@ class TrainingFailedError(RuntimeError):
     """The algorithm broke down, as it does where its weights diverge."""
 
 
-class TrainingEndedError(TrainingFailedError):
+class TrainingEndedError(RuntimeError):
     """A callback has ended the run before its last iteration."""

@@ -9,7 +9,7 @@ from hurl.experiments.checkpoint import checkpoint_paths
 from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import RunFolderError
 from hurl.experiments.folder import RunFolder
-from hurl.files import remove
+from hurl.files import remove, write_whole
 from hurl.ladder import Ladder
 
 HAVING_REPLAY = {"buffer_size", "replay_buffer_config"}  # what parameters tell of a replay buffer
@@ -22,21 +22,32 @@ def is_longer(stored: RunConfig, wanted: RunConfig) -> bool:
     )
 
 
-def goes_on_from(folder: RunFolder, wanted: RunConfig) -> int:
-    """Return the iteration that a run goes on from when it is made longer: its last checkpoint that was due."""
-    return max((int(path.name) for path in checkpoint_paths(folder) if _is_due(path, wanted)), default=0)
+def checkpoints_of(folder: RunFolder, wanted: RunConfig) -> list[Path]:
+    """Return the checkpoints of a run, oldest first; where it is made longer, those that the longer run would have.
 
-
-def _is_due(checkpoint: Path, wanted: RunConfig) -> bool:
-    return int(checkpoint.name) % wanted.checkpoint_every == 0
-
-
-def prepare_extension(folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
-    """Refuse to make a run longer where all it did depends on its length; else leave what the longer one would have.
-
-    A run's last checkpoint may come before the next is due: it is removed, and the iterations since the one before it
-    are computed again.
+    A run's last checkpoint may come before the next is due: the iterations since the one before it are computed again.
     """
+    found = checkpoint_paths(folder)
+    if not is_longer(folder.parse_config(), wanted):
+        return found
+    return [path for path in found if int(path.name) % wanted.checkpoint_every == 0]
+
+
+def extend(folder: RunFolder, wanted: RunConfig) -> None:
+    """Make a folder that of a longer run, where that is wanted.
+
+    The configuration comes last, so that a run which is stopped before is made longer by the next start.
+    """
+    if is_longer(folder.parse_config(), wanted):
+        kept = checkpoints_of(folder, wanted)
+        for checkpoint in checkpoint_paths(folder):
+            if checkpoint not in kept:
+                remove(checkpoint)
+        write_whole(folder.config_file, wanted.to_yaml().encode())
+
+
+def check_extension(folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:
+    """Refuse to make a run longer where all it did depends on its length."""
     _check_schedule(folder, stored, wanted)
     if "exploration_fraction" in _parameters_of(wanted):
         raise RunFolderError(
@@ -44,9 +55,6 @@ def prepare_extension(folder: RunFolder, stored: RunConfig, wanted: RunConfig) -
             f"{stored.iterations} iterations: choose another --out for a run of {wanted.iterations}"
         )
     _check_replay(folder, stored)
-    for checkpoint in checkpoint_paths(folder):
-        if not _is_due(checkpoint, wanted):
-            remove(checkpoint)
 
 
 def _check_schedule(folder: RunFolder, stored: RunConfig, wanted: RunConfig) -> None:

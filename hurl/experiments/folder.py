@@ -134,13 +134,12 @@ class RunFolder:
                 raise
 
     def _take_up(self, config: RunConfig) -> None:
-        """Compare the run that is there with one that is wanted, and make it longer where that is all that differs."""
-        from hurl.experiments.extension import is_longer, prepare_extension  # which know this class
+        """Refuse a run that is other than the one that is there, and not only longer, or can't be made longer."""
+        from hurl.experiments.extension import check_extension, is_longer  # which know this class
 
         stored = self.parse_config()
         if is_longer(stored, config):
-            prepare_extension(self, stored, config)
-            write_whole(self.config_file, config.to_yaml().encode())
+            check_extension(self, stored, config)
         else:
             _compare(stored, config, self.path)
 

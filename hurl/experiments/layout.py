@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hurl.experiments.config import EnvironmentConfig, FitConfig, RunConfig
+from hurl.names import describe_code
 
 RUNS = Path("runs")  # what is trained and made outside campaigns
 
@@ -54,9 +55,9 @@ class CampaignFolder:
 
     @staticmethod
     def function(name: str, environment: EnvironmentConfig) -> str:
-        """Return what data of a function, module:function, that acts in an environment is named by."""
+        """Return what data of a function, module:function, that acts in an environment is named by: its code, too."""
         where = environment.model_dump(mode="json", exclude={"n_envs"})
-        return f"{re.sub('[.:]', '-', name)}-{_digest(name, where)}"
+        return f"{re.sub('[.:]', '-', name)}-{_digest(*describe_code(name), where)}"
 
     @staticmethod
     def dataset(name: str, transitions: int, seed: int, policies: int | None = None) -> str:

@@ -43,7 +43,8 @@ class Library:
     :param grid: the paper's grid for tuning them
     :param has_ladder: whether a ladder may be in the place of a schedule
     :param extra: the extra of hurl that brings the package; none where every installation has it
-    :param has_wrappers: whether wrappers of environments, `VecNormalize` and callbacks can be had
+    :param follows_sb3: whether its algorithms are built as Stable-Baselines3's are, so that what is made for those can
+        be had: wrappers, `VecNormalize`, callbacks, noise, logged data
     """
 
     name: str
@@ -53,7 +54,7 @@ class Library:
     grid: str = "mujoco"
     has_ladder: bool = True
     extra: str | None = None
-    has_wrappers: bool = True
+    follows_sb3: bool = True
 
     @property
     def trainers(self) -> Trainers:
@@ -101,7 +102,7 @@ LIBRARIES = {
             trainers_module="rllib",
             grid="procgen",
             has_ladder=False,
-            has_wrappers=False,
+            follows_sb3=False,
             extra="rllib",
         ),
     )

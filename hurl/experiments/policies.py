@@ -27,7 +27,7 @@ from hurl.experiments.trainers.base import CheckpointPolicy, make_environment
 from hurl.experiments.trainers.sb3 import SB3Policy
 from hurl.experiments.zips import load_zip
 from hurl.files import read_regular
-from hurl.names import find_function
+from hurl.names import describe_code, find_function
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -225,7 +225,7 @@ def _function_policy(name: str) -> Policy:
         set_random_seed(seed)  # for functions that draw from NumPy's, Python's or torch's global generator
         return function
 
-    return Policy(name, start, name, "function", name)
+    return Policy(name, start, name, "function", " ".join(describe_code(name)))
 
 
 def _zip_policy(path: Path, algorithm: str | None, env: VecEnv, deterministic: bool) -> Policy:

@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from hurl.experiments.checkpoint import CheckpointError, check_metrics, check_weights, checkpoint_paths
 from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import ConfigurationError, RunFolderError, TrainingEndedError, TrainingFailedError
+from hurl.experiments.extension import checkpoints_of, extend
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row
 from hurl.experiments.trainers.base import EVALUATION, Trainer, build_environment, derive_seed, guidance_columns
@@ -47,7 +48,7 @@ def train(
         raise ConfigurationError("the run's data must be made before it: use `hurl train` or `hurl campaign`")
     folder = RunFolder(path)
     with folder.open(config):
-        checkpoints = checkpoint_paths(folder)
+        checkpoints = checkpoints_of(folder, config)
         iteration = int(checkpoints[-1].name) if checkpoints else None
         rows = _read_rows(config, folder, checkpoints[-1]) if checkpoints else []
         if iteration is None or iteration < config.iterations:
@@ -56,6 +57,7 @@ def train(
                 closing(_build_trainer(config, folder, checkpoints[-1] if checkpoints else None, trust)) as trainer,
                 closing(build_environment(config, config.evaluation_episodes, evaluation_seed)) as env,
             ):
+                extend(folder, config)  # now that nothing is missing
                 _Run(config, folder, trainer, env, rows, report).go_on(report_cloning, report_resuming)
         else:
             for row in rows:

@@ -52,10 +52,15 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
             f"{path} explores with gSDE (use_sde), whose noise is not in the file: roll it out in Python, "
             "with hurl.data.collect and a Policy of your own"
         )
+    if data.get("_last_original_obs") is not None and not issubclass(find_algorithm(algorithm), OffPolicyAlgorithm):
+        raise ZipError(  # off-policy, the same is there without VecNormalize too
+            f"{path} has learnt through VecNormalize, whose statistics are not in the file: load both in Python, and "
+            "give hurl.data.collect a Policy of your own, or the model to ValueFunctionHeuristic.from_agent"
+        )
     try:
         model = _build(path, algorithm, env, data)
         if weights is not None:
-            model.policy.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
+            model.policy.load_state_dict(torch.load(io.BytesIO(weights), map_location="cpu", weights_only=True))
         else:
             stored = _Reader(io.BytesIO(base64.b64decode(data["policy"][":serialized:"]))).load()
             write_weights(model, lambda attribute, field: _arrays(stored.state[attribute].state[field]))

@@ -25,7 +25,8 @@ from hurl.sb3.spaces import check_spaces
 if TYPE_CHECKING:
     from minari import MinariDataset
 
-SUPPORTED = "SAC, TQC, CrossQ, TD3, DDPG, PPO, A2C and TRPO"
+# The algorithms that have an actor which predicts actions by itself.
+WITH_ACTOR = ("SAC", "TQC", "CrossQ", "TD3", "DDPG", "PPO", "A2C", "TRPO")
 # Transitions whose loss is computed in one call.
 TRANSITIONS_PER_CALL = 2048
 # Updates of a rehearsal in one call: always as many, so that SBX compiles them once.
@@ -222,7 +223,8 @@ def _check_actor(model: BaseAlgorithm) -> None:
     """Refuse a model that has no actor to clone into."""
     if has_memory(model) or not has_actor(model):
         kind = "its actor needs memory" if has_memory(model) else "it has no actor that predicts actions by itself"
-        raise WarmStartError(f"{type(model).__name__} can't be warm-started, {kind}: take one of {SUPPORTED}")
+        others = ", ".join(WITH_ACTOR)
+        raise WarmStartError(f"{type(model).__name__} can't be warm-started, {kind}: take one of {others}")
 
 
 # Data ----------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import gymnasium as gym
 import h5py
 import numpy as np
 import pytest
+from minari.serialization import serialize_space
 
 from hurl.data import DatasetError, load_episodes, summarize
 from hurl.data.storage import find_dataset
@@ -136,6 +137,19 @@ def test_arrays_in_other_files_are_not_read(data, tmp_path):
         del file["episode_3"]
         file["episode_3"] = h5py.ExternalLink(str(other), "/")
     with pytest.raises(DatasetError, match="episode_3 is a link to elsewhere"):
+        load_episodes(ID)
+
+
+@pytest.mark.parametrize("key", ["observation_space", "action_space"])
+def test_what_is_inside_of_spaces_with_parts_is_not_read(key, data, tmp_path):
+    parts = gym.spaces.Dict({"part": gym.spaces.Box(-1, 1, (3,), np.float32)})
+    change(data, **{key: serialize_space(parts)})
+    with h5py.File(data / "main_data.hdf5", "a") as file:
+        for group in file.values():
+            name = f"{key.removesuffix('_space')}s"
+            del group[name]
+            group.create_group(name)["part"] = h5py.ExternalLink(str(tmp_path / "other"), "/")
+    with pytest.raises(DatasetError, match=r"noise-v0 has .* of Dict\(.*: only plain arrays can be used"):
         load_episodes(ID)
 
 

@@ -147,6 +147,41 @@ def test_what_is_to_be_fitted_is_checked_before_anything_is_made(tmp_path):
         plan_campaign("hopper", ["hurl-mc"], [0], tmp_path, ["guidance.heuristic.parameters.epoch=3"])
 
 
+@pytest.mark.parametrize(
+    ("variant", "settings", "message"),
+    [
+        ("bc", ["algorithm.name=sb3.DQN"], "warm_start is for algorithms with an actor .*: leave it out for sb3.DQN"),
+        (
+            "hurl-mc",
+            ["algorithm.parameters={learning_rat: 0.1}"],
+            "sbx.SAC has no parameter 'learning_rat'; did you mean 'learning_rate'",
+        ),
+        (
+            "hurl-mc",
+            ["algorithm={name: sb3.PPO, action_noise: 0.1}", "warm_start=null"],
+            "algorithm.action_noise is for off-policy algorithms: leave it out for sb3.PPO",
+        ),
+        (
+            "hurl-mc",
+            ["algorithm={name: sb3.PPO}", "updates_per_iteration=3"],
+            "updates_per_iteration is for off-policy algorithms: leave it out for sb3.PPO",
+        ),
+        (
+            "hurl-mc",
+            [
+                "algorithm={name: rllib.PPO, parameters: {num_epoch: 2}}",
+                "warm_start=null",
+                "updates_per_iteration=null",
+            ],
+            "rllib.PPO has no parameter 'num_epoch'; did you mean 'num_epochs'",
+        ),
+    ],
+)
+def test_a_run_that_could_not_learn_is_refused_before_anything_is_made(tmp_path, variant, settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        plan_campaign("hopper", [variant], [0], tmp_path, settings)
+
+
 @pytest.mark.parametrize("kind", ["monte-carlo", "vae", "ensemble"])
 @pytest.mark.parametrize("time_limit", ["cut", "bootstrap"])
 def test_every_heuristic_from_returns_can_be_named_with_its_time_limits(kind, time_limit, tmp_path):

@@ -5,10 +5,14 @@ import yaml
 from typer.testing import CliRunner
 
 from hurl.cli import app
+from hurl.experiments.checkpoint import checkpoint_paths
 from hurl.experiments.config import RunConfig
-from hurl.experiments.errors import RunFolderError
+from hurl.experiments.errors import RunFolderError, TrainingEndedError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
+from hurl.files import remove
+from hurl.guidance import HeuristicError
+from hurl.heuristics.simple import Engineered
 from hurl.names import UntrustedCodeError
 from tests.experiments.conftest import repeating
 
@@ -62,6 +66,41 @@ def test_a_run_that_depends_on_its_length_is_not_made_longer(small, tmp_path, ch
         train(of_length(small, 4, **changes), tmp_path)
     assert RunFolder(tmp_path).parse_config().iterations == 2
     assert (tmp_path / "metrics.csv").read_bytes() == before
+
+
+def test_a_run_that_can_not_be_made_longer_now_stays_what_it_is(small, tmp_path):
+    saved, run = tmp_path / "h", tmp_path / "run"
+    Engineered("tests.experiments.pendulum:upright").save(saved)
+    changes = {"guidance": CONSTANT | {"heuristic": str(saved)}, "keep_replay": True}
+    train(of_length(small, 3, **changes), run, trust=True)
+    saved.rename(tmp_path / "elsewhere")
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file() and "tensorboard" not in file.parts}
+    with pytest.raises(HeuristicError, match="is not a saved heuristic"):
+        train(of_length(small, 4, **changes), run, trust=True)
+    assert {file: file.read_bytes() for file in before} == before
+    assert RunFolder(run).is_finished(of_length(small, 3, **changes))
+    (tmp_path / "elsewhere").rename(saved)
+    assert len(train(of_length(small, 4, **changes), run, trust=True)) == 4
+
+
+def test_a_run_is_made_longer_by_the_next_start_where_the_first_was_killed(small, tmp_path):
+    train(of_length(small, 3, **RUNS["ppo"]), tmp_path / "run")
+    remove(tmp_path / "run" / "checkpoints" / "000003")  # which is done before the configuration is written
+    train(of_length(small, 5, **RUNS["ppo"]), tmp_path / "run")
+    train(of_length(small, 5, **RUNS["ppo"]), tmp_path / "alone")
+    assert repeating(tmp_path / "run" / "metrics.csv") == repeating(tmp_path / "alone" / "metrics.csv")
+
+
+@pytest.mark.parametrize("name", ["sac, guided", "ppo"])
+def test_a_run_that_a_callback_ended_is_made_longer_from_the_last_checkpoint_that_was_due(small, tmp_path, name):
+    """The callback ends it again, as it would have ended a run of that length, whose metrics are the same."""
+    changes = RUNS[name] | {"callbacks": [{"tests.experiments.own_code:Stopping": {"steps": 250}}]}
+    for folder, iterations in (("run", 4), ("run", 6), ("alone", 6)):
+        with pytest.raises(TrainingEndedError, match=f"after iteration 3 of {iterations}"):
+            train(of_length(small, iterations, **changes), tmp_path / folder)
+    assert repeating(tmp_path / "run" / "metrics.csv") == repeating(tmp_path / "alone" / "metrics.csv")
+    assert RunFolder(tmp_path / "run").parse_config().iterations == 6
+    assert [path.name for path in checkpoint_paths(RunFolder(tmp_path / "run"))] == ["000002", "000003"]
 
 
 def test_a_run_is_not_made_shorter(small, tmp_path):

@@ -2,9 +2,12 @@
 
 import base64
 import contextlib
+import io
 import json
 import pickle
+import sys
 import zipfile
+from importlib import invalidate_caches
 
 import flax.linen as nn
 import numpy as np
@@ -13,6 +16,7 @@ import sb3_contrib
 import sbx
 import stable_baselines3 as sb3
 import torch
+from stable_baselines3.common.vec_env import VecNormalize
 
 from hurl.data import CollectionError, load_episodes
 from hurl.envs import make_env
@@ -20,6 +24,7 @@ from hurl.experiments.checkpoint import read_weights
 from hurl.experiments.config import EnvironmentConfig, validate
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
+from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.policies import collect_policies, find_environment, find_policies
 from hurl.experiments.run import train
 from hurl.experiments.zips import ZipError, load_zip
@@ -166,6 +171,30 @@ def test_a_function_is_a_policy(tmp_path, monkeypatch, env):
     assert digests[0] == digests[2] != digests[1], "NumPy's generator is seeded"
 
 
+def test_another_function_of_the_same_name_is_another_policy(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    collected = {"env_id": "Pendulum-v1", "transitions": 20, "n_envs": 2, "root": tmp_path}
+    names = []
+    for push in (1, 2):
+        sys.modules.pop("my_pushes", None)
+        (tmp_path / "my_pushes.py").write_text(f"def act(observations): return 0 * observations[:, :1] + {push}")
+        invalidate_caches()
+        names.append(CampaignFolder.function("my_pushes:act", PENDULUM))
+        if push == 1:
+            collect_policies(["my_pushes:act"], "f-v0", **collected)
+            collect_policies(["my_pushes:act"], "f-v0", **collected)  # of which nothing is left to collect
+    assert names[0] != names[1]
+    with pytest.raises(CollectionError, match="a dataset f-v0 with other policies, not these: choose another"):
+        collect_policies(["my_pushes:act"], "f-v0", **collected)
+
+
+def test_data_of_hurls_own_functions_keeps_its_name(env):
+    name = "hurl.envs.point_maze:demonstrate"
+    (policy,) = find_policies([name], env, PENDULUM)
+    assert policy.identity == name
+    assert CampaignFolder.function(name, PENDULUM) == "hurl-envs-point_maze-demonstrate-80859c1d"
+
+
 # Zip files -----------------------------------------------------------------------------------------------------------
 
 
@@ -233,6 +262,44 @@ def test_a_zip_file_runs_no_code(tmp_path, env, name):
     with contextlib.suppress(Exception):
         getattr(LIBRARIES[library], kind).load(file)
     assert sign.exists(), "the library's own load falls into the trap"
+
+
+def on_gpu(content):
+    """Return the content of a torch file as if its tensors had been saved on a GPU."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, zipfile.ZipFile(file, "w") as written:
+        for name in archive.namelist():
+            place = b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0"
+            written.writestr(
+                name, archive.read(name).replace(*place) if name.endswith("data.pkl") else archive.read(name)
+            )
+    return file.getvalue()
+
+
+def test_a_zip_file_that_was_saved_on_a_gpu_acts_on_a_processor(tmp_path, env):
+    file, observations = saved(tmp_path, env, seed=3), env.reset()
+    expected = load_zip(file, "sb3.SAC", env).predict(observations, deterministic=True)[0]
+    with zipfile.ZipFile(file) as archive:
+        weights = on_gpu(archive.read("policy.pth"))
+    assert b"cuda:0" in weights
+    rewrite(file, **{"policy.pth": weights})
+    assert (load_zip(file, "sb3.SAC", env).predict(observations, deterministic=True)[0] == expected).all()
+
+
+@pytest.mark.parametrize("name", ["sb3.PPO", "sb3.SAC"])
+def test_a_zip_file_of_an_agent_that_saw_normalised_observations_is_refused_where_it_tells(tmp_path, name):
+    for wrapper in (lambda env: env, VecNormalize):
+        env = make_env("Pendulum-v1", 2)
+        model = getattr(sb3, name.partition(".")[2])("MlpPolicy", wrapper(env), policy_kwargs={"net_arch": [8]})
+        model._setup_learn(1, None)  # as `learn` begins
+        if name == "sb3.SAC":
+            model._last_original_obs = model._last_obs  # as it has it after a step, normalised or not
+        model.save(tmp_path / "model.zip")
+        if wrapper is VecNormalize and name == "sb3.PPO":
+            with pytest.raises(ZipError, match=r"has learnt through VecNormalize, whose statistics .*: load both in"):
+                load_zip(tmp_path / "model.zip", name, env)
+        else:
+            load_zip(tmp_path / "model.zip", name, env)
 
 
 def saved(folder, env, **arguments):

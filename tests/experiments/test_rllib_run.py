@@ -410,8 +410,8 @@ def test_collecting_from_a_run_on_procgen(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"warm_start": {"dataset": "a/b-v0"}}, r"warm_start is for algorithms of Stable-Baselines3 and SBX: leave it"),
-        ({"updates_per_iteration": 3}, r"updates_per_iteration is for .*: leave it out for rllib.PPO"),
+        ({"warm_start": {"dataset": "a/b-v0"}}, r"warm_start can't be had with rllib.PPO: leave it out"),
+        ({"updates_per_iteration": 3}, r"updates_per_iteration can't be had with rllib.PPO: leave it"),
         ({"algorithm": {"name": "rllib.PPQ"}}, r"RLlib has no algorithm 'PPQ'; did you mean 'PPO'\?"),
         ({"algorithm": {"name": "rllib.APPO"}}, r"APPO can't be guided: its batches wait in queues"),
         ({"algorithm": {"name": "rllib.PPO", "policy": "Mlp"}}, r"policy 'Mlp' must be one of MlpPolicy, ImpalaCNN"),

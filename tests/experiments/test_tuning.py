@@ -138,6 +138,18 @@ def test_a_run_that_diverges_is_a_failed_trial(base, tmp_path):
     assert study.tasks(1) == []
 
 
+def test_a_trial_that_a_callback_ends_counts_with_what_it_reached(base, tmp_path):
+    stopping = {"stable_baselines3.common.callbacks:StopTrainingOnMaxEpisodes": {"max_episodes": 4}}  # of 30 steps
+    config = base.model_copy(update={"iterations": 5, "callbacks": [stopping]})
+    study = begin(tmp_path, config, trials=1)
+    assert run_trial(study, 0, trust=True) is TrialState.COMPLETE
+    rows = RunFolder(study.run_folder(0)).read_metrics()
+    assert 0 < len(rows) < 5
+    assert study.trials[0].value == pytest.approx(np.mean([row.return_mean for row in rows]))
+    assert [path.name for path in (study.run_folder(0) / "checkpoints").iterdir()] == [f"{len(rows):06d}"]
+    assert [one.failed for one in rank(study)] == [0]
+
+
 def test_weights_that_are_no_numbers_fail_a_trial_before_it_can_be_pruned(base, tmp_path):
     """SBX would go on with them, where Stable-Baselines3 stops."""
     values = base.model_dump(mode="json") | {"iterations": 8}
@@ -366,17 +378,17 @@ def test_a_folder_of_another_study_is_refused(base, tmp_path):
 def test_two_trials_at_once_killed_and_carried_on(small, tmp_path, monkeypatch):
     """The whole command: kill -9 all its processes in the middle, repeat it, and the runs are as if left alone.
 
-    The heuristic is in a module beside the file, which is not where the command is given.
+    The heuristic is in a module beside the file, one of whose variants it is; the command is given elsewhere.
     """
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "leaning.py").write_text("def h(observations):\n    return 9 * observations[:, 0]\n")
     small["guidance"]["heuristic"] = "leaning:h"
-    (mine / "run.yaml").write_text(yaml.safe_dump(small | {"iterations": 40}))
+    (mine / "run.yaml").write_text(yaml.safe_dump(small | {"variants": {"long": {"iterations": 40}}}))
     (tmp_path / "grid.yaml").write_text("guidance: {guidance.schedule.lambda0: [0.5, 0.7, 0.9]}")
-    command = [HURL, "tune", "mine/run.yaml", "--stage=guidance", "--grid=grid.yaml", "--trials=2", "--out=here"]
+    command = [HURL, "tune", "mine/run.yaml/long", "--stage=guidance", "--grid=grid.yaml", "--trials=2"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True)
-    study = Study(tmp_path / "here")
+    study = Study(tmp_path / "tuning" / "run" / "long" / "guidance")
     metrics = [study.run_folder(number) / "metrics.csv" for number in range(2)]
     deadline = time.monotonic() + 180
     while not any(file.exists() for file in metrics):
@@ -387,6 +399,7 @@ def test_two_trials_at_once_killed_and_carried_on(small, tmp_path, monkeypatch):
     os.killpg(process.pid, signal.SIGKILL)
     psutil.wait_procs(trials)  # which hold their locks until they are gone
     assert "2 trials of 40 iterations" in process.communicate()[0]
+    assert study.settings.source == str(mine / "run.yaml" / "long")
     states = {trial.state.name for trial in study.trials}
     assert "RUNNING" in states
     assert "COMPLETE" not in states
@@ -395,7 +408,7 @@ def test_two_trials_at_once_killed_and_carried_on(small, tmp_path, monkeypatch):
     assert result.returncode == 0, result.stderr
     assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE"]
     assert "2/2 trials" in result.stdout
-    assert load_config(str(tmp_path / "here" / "best.yaml")).iterations == 40
+    assert load_config(str(study.folder / "best.yaml")).iterations == 40
     monkeypatch.syspath_prepend(mine)
     train(study.config_of(0), tmp_path / "alone")
     assert repeating(metrics[0]) == repeating(tmp_path / "alone" / "metrics.csv")

@@ -13,11 +13,15 @@ import sbx
 import stable_baselines3 as sb3
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import hurl
 from hurl.data import DatasetError, Episodes
 from hurl.sb3 import Rehearsal, WarmStartError, warm_start
+from hurl.sb3.internals import has_actor, has_memory
+from hurl.sb3.warm_start import WITH_ACTOR
 
 OFF_POLICY = {"learning_starts": 0, "buffer_size": 200, "batch_size": 16, "policy_kwargs": {"net_arch": [32]}}
 ON_POLICY = {"n_steps": 64, "policy_kwargs": {"net_arch": [32]}}
@@ -313,6 +317,18 @@ def test_algorithms_without_an_actor_are_refused(library):
     model = library.DQN("MlpPolicy", env, buffer_size=10)
     with pytest.raises(WarmStartError, match=r"DQN can't be warm-started.*take one of SAC, TQC"):
         warm_start(model, episodes_of(choices, env))
+
+
+@pytest.mark.parametrize("library", [sb3, sb3_contrib], ids=["sb3", "contrib"])
+def test_the_algorithms_with_an_actor_are_those_that_are_named(library):
+    for name, algorithm in vars(library).items():
+        if not isinstance(algorithm, type) or not issubclass(algorithm, BaseAlgorithm):
+            continue
+        env = Point() if name in WITH_ACTOR or name == "ARS" else Point(spaces.Discrete(3))
+        policy = "MlpLstmPolicy" if name == "RecurrentPPO" else "MlpPolicy"
+        small = {"buffer_size": 10} if issubclass(algorithm, OffPolicyAlgorithm) else {}
+        model = algorithm(policy, env, **small)
+        assert (has_actor(model) and not has_memory(model)) == (name in WITH_ACTOR), name
 
 
 def test_recurrent_policies_are_refused():

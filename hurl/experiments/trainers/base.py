@@ -100,6 +100,10 @@ class Trainers(Protocol):
         """Build a policy that is to act only; the run's heuristic is not needed."""
         ...
 
+    def check_run(self, config: RunConfig) -> None:
+        """Refuse a run that its algorithm could not learn, before anything is made for it."""
+        ...
+
     def known_parameters(self, algorithm: str) -> Collection[str]:
         """Return the names of an algorithm's parameters."""
         ...

@@ -66,6 +66,7 @@ from hurl.experiments.trainers.base import (
     heuristic_columns,
 )
 from hurl.experiments.trainers.rllib_config import EPISODE_RETURNS, configure, refusals
+from hurl.experiments.trainers.rllib_config import check_run as check_run
 from hurl.experiments.trainers.rllib_config import known_parameters as known_parameters
 from hurl.guidance import HeuristicStatistics
 from hurl.rllib import guided

@@ -54,7 +54,6 @@ def configure(config: RunConfig) -> AlgorithmConfig:
     # warnings of the stack that RLlib had before, and of what the configuration does not set
     for name in ("ray", "ray.rllib"):  # each has a level of its own
         logging.getLogger(name).setLevel(logging.ERROR)
-    _check_keys(config)
     rllib_config = _default_config(config.algorithm.name)
     parameters = deepcopy(config.algorithm.parameters)
     demand = config.algorithm.demand
@@ -96,6 +95,12 @@ def refusals(config: RunConfig) -> Iterator[None]:
         ) from error
 
 
+def check_run(config: RunConfig) -> None:
+    """Refuse a run that RLlib could not be configured for."""
+    with refusals(config):
+        configure(config)
+
+
 def _check_batch(rllib_config: AlgorithmConfig, steps_per_iteration: int) -> None:
     """Refuse a train batch that would make iterations longer than the configuration says."""
     batch = rllib_config.total_train_batch_size
@@ -104,20 +109,6 @@ def _check_batch(rllib_config: AlgorithmConfig, steps_per_iteration: int) -> Non
             f"steps_per_iteration={steps_per_iteration} must be a multiple of the train batch of all learners, {batch} "
             "steps: leave train_batch_size_per_learner out, or change one of the two"
         )
-
-
-def _check_keys(config: RunConfig) -> None:
-    """Refuse what only runs of Stable-Baselines3 and SBX know."""
-    name = config.algorithm.name
-    for key, value in (
-        ("jump_start", config.jump_start),
-        ("warm_start", config.warm_start),
-        ("prior", config.prior),
-        ("updates_per_iteration", config.updates_per_iteration),
-        ("algorithm.action_noise", config.algorithm.action_noise),
-    ):
-        if value is not None:
-            raise ConfigurationError(f"{key} is for algorithms of Stable-Baselines3 and SBX: leave it out for {name}")
 
 
 def _default_config(name: str) -> AlgorithmConfig:

@@ -63,6 +63,7 @@ from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.jump_start import JumpStarted
 from hurl.sb3.replay import GuidedReplayBuffer
 from hurl.sb3.spaces import check_spaces
+from hurl.sb3.warm_start import WITH_ACTOR
 from hurl.values import show
 
 # Where a checkpoint's weights hold those of a ladder's rungs but the last, whose place is that of a model without one.
@@ -399,13 +400,22 @@ def normalized(config: RunConfig, env: VecEnv) -> VecEnv:
         ) from error
 
 
-def check_data_use(config: RunConfig) -> None:
-    """Refuse, before its data is made, a run whose algorithm can't learn from data in the ways that it asks for."""
+def check_run(config: RunConfig) -> None:
+    """Refuse a run whose algorithm can't learn from data in the ways that it asks for, or lacks a parameter."""
     name = config.algorithm.name
-    if config.needs_replay and not issubclass(find_algorithm(name), OffPolicyAlgorithm):
+    algorithm = find_algorithm(name)
+    if config.needs_replay and not issubclass(algorithm, OffPolicyAlgorithm):
         raise ConfigurationError(
             f"{config.needs_replay[0]} is for algorithms with a replay buffer, such as sbx.SAC: leave it out for {name}"
         )
+    if config.warm_start is not None and algorithm.__name__ not in WITH_ACTOR:
+        raise ConfigurationError(
+            f"warm_start is for algorithms with an actor that predicts actions by itself, {', '.join(WITH_ACTOR)}: "
+            f"leave it out for {name}"
+        )
+    if config.algorithm.action_noise is not None and "action_noise" not in known_parameters(name):
+        raise ConfigurationError(f"algorithm.action_noise is for off-policy algorithms: leave it out for {name}")
+    _parameters(config, algorithm)
 
 
 def known_parameters(algorithm: str) -> Collection[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hurl.experiments.campaign import Campaign
-from hurl.experiments.config import RunConfig
+from hurl.experiments.config import RunConfig, split_variant
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.tuning.grid import Grid, Stage, check_grid
 from hurl.experiments.tuning.scale import Scale, Timing, plan_scale
@@ -61,7 +61,7 @@ def set_up(
             prepared = _prepare(config, folder, run, trust)
             timing = _measure(prepared, folder, jobs, run, trust or Campaign.names_fitted_code(config))
             scale = plan_scale(trials, config.iterations, timing, jobs, budget)
-            given["source"] = str(Path(source).resolve()) if is_yaml(source) else source
+            given["source"] = str(Path(source).resolve()) if is_yaml(split_variant(source)[0]) else source
             study.write(StudyConfig(**given, prepared=prepared, scale=scale, timing=timing))
         study.add_trials()
     return study

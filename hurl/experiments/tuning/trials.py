@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import optuna
 
-from hurl.experiments.errors import TrainingFailedError
+from hurl.experiments.errors import TrainingEndedError, TrainingFailedError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.metrics import Row, auc
 from hurl.experiments.tuning.grid import TuningError
@@ -22,7 +22,8 @@ def run_trial(
     """Run a trial from where it is, unless it is finished or another process has it; return the state that it is in.
 
     A run that breaks down, as with weights that diverge, is a failed trial: its configuration is no good. What can
-    be mended, such as a full disk, is an error, and leaves the trial to be carried on.
+    be mended, such as a full disk, is an error, and leaves the trial to be carried on. One that a callback has ended,
+    as where its task is solved, counts with the iterations that it had.
 
     :param report: called with each row as it comes, those of an earlier part of the run included
     :param trust: whether code that the study names may be run, other than hurl's own
@@ -61,6 +62,8 @@ def _finish(study: Study, trial: optuna.Trial, report: Callable[[Row], None], tr
 
     try:
         study.optuna.tell(trial, auc(train(config, study.run_folder(trial.number), watch, trust=trust)))
+    except TrainingEndedError:
+        study.optuna.tell(trial, auc(rows))
     except optuna.TrialPruned:
         study.optuna.tell(trial, state=TrialState.PRUNED)
     except TrainingFailedError as error:
