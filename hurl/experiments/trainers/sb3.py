@@ -112,8 +112,14 @@ class SB3Trainer:
         assert dataset is not None  # `train` refuses a run whose data is still to be made
         if (dataset, root) not in self._datasets:
             self._datasets[dataset, root] = load_episodes(dataset, root)
-            self.folder.pin_input(f"dataset {dataset}", self._datasets[dataset, root].digest)
+            self.folder.pin_input(self._data_name(dataset, root), self._datasets[dataset, root].digest)
         return self._datasets[dataset, root]
+
+    def _data_name(self, dataset: str, root: Path | None) -> str:
+        """Return what a dataset is pinned as: its id, with its folder where another has data of the same id."""
+        uses = (self.config.prior, self.config.warm_start)
+        roots = {use.root for use in uses if use is not None and use.dataset == dataset}
+        return f"dataset {dataset}" if root is None or len(roots) == 1 else f"dataset {dataset} in {root}"
 
     @property
     def policy(self) -> PolicyPredictor:
