@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shutil
 import socket
 
@@ -170,8 +171,9 @@ def test_files_that_are_not_hurls_stay_in_replay(stopped):
 def test_the_next_start_removes_what_killed_processes_left(stopped):
     mine = stopped / ".notes.part"
     mine.write_text("not hurl's")
-    alive = f".metrics.csv.{os.getppid()}.part"  # under the lock no other process writes here, whoever has the number
-    for name in (alive, ".config.yaml.99999999.part", "replay/.000004.npz.7.part"):
+    alive = f".metrics.csv.{platform.node()}.{os.getppid()}.part"
+    # Under the lock no other process writes here, whoever has the number.
+    for name in (alive, ".config.yaml.another-machine.99999999.part", "replay/.000004.npz.7.part"):
         (stopped / name).write_text("half")
     shutil.copytree(stopped / "checkpoints/000004", stopped / "checkpoints/.000006.part")
     with RunFolder(stopped).open(CONFIG):
