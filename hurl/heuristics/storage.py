@@ -20,7 +20,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from hurl.files import MisplacedError, aside, package_versions, read_regular, remove, write_whole
+from hurl.files import MisplacedError, own_aside, package_versions, read_regular, remove, write_whole
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import KINDS, ObservationSpace, StorableHeuristic, Weights
 from hurl.names import HeuristicFunction, HeuristicName, check_trust, find_function, nearest
@@ -78,6 +78,8 @@ def load_heuristic(
     :param trust: whether functions that it names may be run, other than hurl's own
     """
     folder = Path(folder)
+    if not folder.exists() and _kept_aside(folder).is_dir():  # saving was killed as it replaced one
+        folder = _kept_aside(folder)
     config = _read_config(folder)
     check_trust(folder / CONFIG, _named_code(config), trust)
     weights = _read_weights(folder, config.get("weights_sha256"))
@@ -98,18 +100,31 @@ def save_heuristic(heuristic: StorableHeuristic, folder: Path) -> None:
     content = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
     versions = package_versions()
     config = {**description, "versions": versions, "weights_sha256": hashlib.sha256(content).hexdigest()}
-    part = aside(folder)
-    remove(part)
-    part.mkdir(parents=True)
-    write_whole(part / WEIGHTS, content)
-    write_whole(part / CONFIG, json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode())
-    write_whole(part / CARD, model_card(heuristic, versions).encode())
-    old = folder.with_name(f".{folder.name}.old")
-    remove(old)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = own_aside(folder)
+    part.mkdir()
+    try:
+        write_whole(part / WEIGHTS, content)
+        write_whole(part / CONFIG, json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode())
+        write_whole(part / CARD, model_card(heuristic, versions).encode())
+        _put_in_place(part, folder)
+    finally:
+        remove(part)
+
+
+def _put_in_place(part: Path, folder: Path) -> None:
+    """Let a heuristic appear; one that is in its place is kept aside until then, where `load_heuristic` finds it."""
+    old = _kept_aside(folder)
     if folder.exists():
+        remove(old)
         folder.replace(old)
     part.replace(folder)
     remove(old)
+
+
+def _kept_aside(folder: Path) -> Path:
+    folder = folder.resolve()
+    return folder.with_name(f".{folder.name}.old")
 
 
 def check_folder(folder: Path) -> None:
