@@ -156,7 +156,7 @@ def unpack(description: dict[str, Any], weights: Weights, source: str) -> Storab
     """
     name = description.get("class")
     known = {kind.__name__: kind for kind in KINDS.load().values()}
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise HeuristicError(
             f"{source} holds a heuristic of the unknown class {name!r}{nearest(str(name), known)}; known are "
             f"{', '.join(known)}: install the version of hurl, or the package, that wrote it"

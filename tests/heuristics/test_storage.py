@@ -186,6 +186,13 @@ def test_an_unknown_class(folder):
         load_heuristic(folder)
 
 
+@pytest.mark.parametrize("name", [[], {}, None, 3])
+def test_a_class_that_is_no_name(folder, name):
+    change_config(folder, **{"class": name})
+    with pytest.raises(HeuristicError, match=r"holds a heuristic of the unknown class .*; known are "):
+        load_heuristic(folder)
+
+
 def test_weights_of_another_shape(folder):
     settings = {"network": {"sizes": [3, 9, 8, 1], "activation": "tanh"}, "time_limit": "cut"}
     change_config(folder, settings=settings)
