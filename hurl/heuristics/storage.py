@@ -26,7 +26,7 @@ from hurl.heuristics.base import KINDS, ObservationSpace, StorableHeuristic, Wei
 from hurl.names import HeuristicFunction, HeuristicName, check_trust, find_function, nearest
 
 __all__ = [
-    "check_folder",
+    "check_replaceable",
     "check_shape",
     "find_heuristic",
     "load_heuristic",
@@ -90,7 +90,7 @@ def load_heuristic(
 
 def save_heuristic(heuristic: StorableHeuristic, folder: Path) -> None:
     """Write a heuristic's folder; one that holds a heuristic already is replaced, any other is left alone."""
-    check_folder(folder)
+    check_replaceable(folder)
     folder = folder.resolve()  # a link to it stays one
     from safetensors.numpy import save
 
@@ -127,14 +127,13 @@ def _kept_aside(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.old")
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that holds anything but a heuristic, and make the one that it is in."""
+def check_replaceable(folder: Path) -> None:
+    """Refuse a folder that holds anything but a heuristic."""
     if folder.exists():
         entries = list(folder.iterdir()) if folder.is_dir() else [folder]
         is_heuristic = {entry.name for entry in entries} - {CARD} == {CONFIG, WEIGHTS} and all(map(_is_file, entries))
         if entries and not is_heuristic:
             raise HeuristicError(f"{folder} holds other things than a heuristic: choose another folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _is_file(path: Path) -> bool:
