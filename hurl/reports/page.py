@@ -330,7 +330,7 @@ def _method() -> str:
         "AUC: the mean of the return over iterations 1 to N, the mean over seeds. A cloned policy that does not train "
         "has its return at every iteration. All numbers of a table are over the iterations that its variants have in "
         "common, without those that have less than half of the longest's; where the baseline's AUC is not positive "
-        "there is no ratio.",
+        "there is no ratio, and where that of one of its seeds is not, no interval of it.",
         "Baseline: the variant without guidance whose warm start and prior data are those of the most guided ones, "
         "unless --baseline names another.",
         f"Final return: the mean over the last {LAST_ITERATIONS} iterations, the mean over seeds.",
