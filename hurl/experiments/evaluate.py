@@ -11,7 +11,7 @@ import numpy as np
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint
+from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint, run_of
 from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import RunFolderError
 from hurl.experiments.folder import RunFolder
@@ -95,12 +95,12 @@ def _frames(model: PolicyPredictor, env: VecEnv, deterministic: bool) -> list[An
 
 def config_of(checkpoint: Path, *, trust: bool = False) -> RunConfig:
     """Return the configuration of the run that a checkpoint is of, see `RunFolder.read_config`."""
-    return RunFolder(checkpoint.resolve().parent.parent).read_config(trust=trust)
+    return run_of(checkpoint).read_config(trust=trust)
 
 
 def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> CheckpointPolicy:
     """Return a policy with the checkpoint's weights."""
-    with RunFolder(checkpoint.parent.parent).told():
+    with run_of(checkpoint).told():
         policy = config.algorithm.library.trainers.build_policy(config, env)
     policy.load(checkpoint)
     policy.seed(seed)

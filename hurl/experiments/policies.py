@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from hurl.data.collect import Progress, collect
 from hurl.data.rollout import Act, CollectionError, Policy
 from hurl.envs import EnvPoolVecEnv
-from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint, read_state_file
+from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint, read_state_file, run_of
 from hurl.experiments.config import EnvironmentConfig, load_environment
 from hurl.experiments.evaluate import config_of
 from hurl.experiments.folder import RunFolder
@@ -251,17 +251,18 @@ def _checkpoint_policies(
 ) -> list[Policy]:
     """Return the policies of checkpoints of one run; they share a model, into which each loads its weights."""
     config = config_of(checkpoints[0], trust=trust)
-    run = checkpoints[0].parent.parent
+    run = run_of(checkpoints[0])
     if config.environment.alone != environment.alone:
-        _check_spaces(run, config.environment, env, environment)
-    with RunFolder(run).told():
+        _check_spaces(run.path, config.environment, env, environment)
+    with run.told():
         policy = config.algorithm.library.trainers.build_policy(config, env)
     name = config.algorithm.name
     found = []
     for path in checkpoints:
         content = read_state_file(path)  # which holds the hash of the weights
         load = partial(policy.load, path)
-        found.append(_model_policy(policy, f"{run}/{path.name}", str(run), name, content, deterministic, load))
+        own = f"{run.path}/{path.resolve().name}"
+        found.append(_model_policy(policy, own, str(run.path), name, content, deterministic, load))
     return found
 
 
