@@ -31,6 +31,7 @@ def test_help_and_misspelt_names_wait_for_nothing_heavy(tmp_path):
         "train sparse-reacher/hrl": "there is no preset 'sparse-reacher/hrl'; did you mean 'sparse-reacher/hurl'",
         "train sparse-reacher/hurl --set algorithm.name=SAC": "write sb3.SAC or sbx.SAC",
         "train sparse-reacher/hurl --set algorithm.name=sbx.SAK": "sbx has no algorithm 'SAK'; did you mean 'SAC'",
+        "train sparse-reacher/hurl --set algorithm.name=sb3.HerReplayBuffer": "no algorithm 'HerReplayBuffer'",
         "train hopper/hurl-mc --set algorithm.name=rllib.PPQ": "has no algorithm 'PPQ'; did you mean 'PPO'",
         "train sparse-reacher/hurl --set environment.id=Hoper-v4": "no environment 'Hoper-v4' in EnvPool or Gymnasium",
         "collect random --env Hoper-v4 --dataset aa/b-v0": "no environment 'Hoper-v4' in EnvPool or Gymnasium; did",

@@ -133,7 +133,7 @@ def test_what_another_process_is_saving_to_the_same_folder_stays(folder, tmp_pat
     assert other.is_dir()
 
 
-def test_a_heuristic_that_can_not_be_written_leaves_nothing_beside_the_old_one(heuristic, folder, tmp_path, monkeypatch):
+def test_a_heuristic_that_is_not_written_leaves_nothing_behind(heuristic, folder, tmp_path, monkeypatch):
     def refuse(self, versions):
         raise OSError(28, "No space left on device")
 

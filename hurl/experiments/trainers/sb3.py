@@ -377,11 +377,7 @@ def find_algorithm(name: str) -> type[Any]:
         others = [key for key, library in LIBRARIES.items() if library.trainers_module == "sb3"]
         raise ConfigurationError(f"{name!r} is of {package}, where an algorithm of {', '.join(others)} is needed")
     check_algorithm(name)
-    module = import_module(package)
-    names = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, BaseAlgorithm)]
-    if class_name not in names:
-        raise ConfigurationError(f"{package} has no algorithm {class_name!r}{nearest(class_name, names)}")
-    algorithm: type[Any] = getattr(module, class_name)
+    algorithm: type[Any] = getattr(import_module(package), class_name)
     return algorithm
 
 
