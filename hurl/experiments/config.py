@@ -138,6 +138,12 @@ class EnvironmentConfig(Strict):
         return _named_code([self.id, self.options]) + _code_of(self.wrappers)
 
     @property
+    def name(self) -> str:
+        """Its id, with options and wrappers where it has some: they make it another task."""
+        parts = [part for part in (self.options, self.wrappers) if part]
+        return " ".join([self.id, *(json.dumps(part, sort_keys=True) for part in parts)])
+
+    @property
     def alone(self) -> EnvironmentConfig:
         """The environment as it is by itself: one of it, and with what it shows and pays as it comes."""
         return self.model_copy(update={"n_envs": 1, "normalize": None})

@@ -115,7 +115,7 @@ def find_environment(
     for other in others:
         if found[other] != found[first]:
             raise CollectionError(
-                f"{first} is of {_describe(found[first])} and {other} of {_describe(found[other])}: "
+                f"{first} is of {found[first].name} and {other} of {found[other].name}: "
                 "collect one dataset of each, or name an environment with --env"
             )
     return found[first]
@@ -175,12 +175,6 @@ def _check_exists(source: str) -> None:
             f"{source!r} is no policy: name a run's folder, one of its checkpoints, a .zip file, "
             f"`{RANDOM}`, or a function as module:function"
         )
-
-
-def _describe(environment: EnvironmentConfig) -> str:
-    """Return the id of an environment, with its options and wrappers where it has some."""
-    parts = [part for part in (environment.options, environment.wrappers) if part]
-    return " ".join(map(str, [environment.id, *parts]))
 
 
 def _env_spec(environment: EnvironmentConfig, env: VecEnv) -> EnvSpec | None:
@@ -273,7 +267,7 @@ def _check_spaces(run: Path, trained: EnvironmentConfig, env: VecEnv, environmen
             theirs, ours = getattr(own, f"{kind}_space"), getattr(env, f"{kind}_space")
             if theirs != ours:
                 raise CollectionError(
-                    f"{run} was trained in {_describe(trained)} with {kind}s {theirs}, and {_describe(environment)} "
+                    f"{run} was trained in {trained.name} with {kind}s {theirs}, and {environment.name} "
                     f"has {ours}: name an environment with the same spaces, or leave --env out"
                 )
 
