@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data.episodes import Episodes
 from hurl.data.storage import DatasetError
-from hurl.discounting import reverse_discounted_sum
-
-TimeLimit = Literal["cut", "bootstrap", "drop"]
+from hurl.discounting import TimeLimit, reverse_discounted_sum
 
 
 def discounted_returns(

@@ -10,7 +10,7 @@ from copy import deepcopy
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -36,7 +36,7 @@ from hurl.ladder import Ladder
 from hurl.names import HeuristicFunction, HeuristicName, is_yaml, nearest, nearest_or_all, parse_heuristic
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
-from hurl.values import MOST_ENVIRONMENTS, MOST_THREADS, show
+from hurl.values import MOST_ENVIRONMENTS, MOST_THREADS, Backend, show
 
 OPTION = "--set"  # with which values are set anew on the command line
 
@@ -119,7 +119,7 @@ class EnvironmentConfig(Strict):
     only_where_set = ("wrappers", "normalize")
     id: str = Field(description="a Gymnasium or EnvPool id, e.g. Hopper-v4")
     n_envs: int = Field(8, ge=1, le=MOST_ENVIRONMENTS, description="environments that step together")
-    backend: Literal["auto", "envpool", "gymnasium"] = Field(
+    backend: Backend = Field(
         "auto", description="what steps them; auto is EnvPool where it has the id and is installed, or else Gymnasium"
     )
     options: dict[str, Any] = Field({}, description="further arguments of the environment")
