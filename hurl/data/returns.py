@@ -19,9 +19,8 @@ def discounted_returns(
 
         G_t = Σ_{k=t}^{T−1} γ^{k−t}·r_k + γ^{T−t}·v(s_T)
 
-    with v(s_T) = 0 where s_T is terminal. How a time limit counts (NOTES of the paper's experiments): `cut` is
-    v = 0 there too, `bootstrap` is v = h, the heuristic being fitted, and `drop` leaves such episodes out
-    (`usable_episodes`).
+    with v(s_T) = 0 where s_T is terminal. How a time limit counts: `cut` is v = 0 there too, `bootstrap` is v = h, the
+    heuristic being fitted, and `drop` leaves such episodes out (`usable_episodes`).
 
     :param last_values: v(s_T) of each episode, shape (E,); None means 0
     :return: G, shape (N,)
