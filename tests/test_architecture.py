@@ -82,7 +82,7 @@ def test_the_notice_of_gym_is_not_printed():
     [
         ("data", {"discounting", "files", "names"}),
         ("heuristics", {"data", "files", "guidance", "impala", "names", "schedules"}),
-        ("tabular", {"discounting", "guidance", "ladder", "names", "schedules"}),
+        ("tabular", {"discounting", "files", "guidance", "ladder", "names", "schedules"}),
     ],
 )
 def test_dependencies_point_one_way(room, foundations):

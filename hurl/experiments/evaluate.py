@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hurl.experiments.errors import RunFolderError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import Evaluation, evaluate
 from hurl.experiments.trainers.base import CheckpointPolicy, build_environment
+from hurl.files import write_whole
 from hurl.names import install_extra
 
 FRAMES_PER_SECOND = 30
@@ -71,8 +73,10 @@ def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True,
     )
     with closing(build_environment(config.model_copy(update={"environment": environment}), 1, seed)) as env:
         frames = _frames(_load_policy(config, checkpoint, env, seed), env, deterministic)
+    content = BytesIO()
+    imageio.mimsave(content, frames, format=file.suffix, fps=FRAMES_PER_SECOND)
     file.parent.mkdir(parents=True, exist_ok=True)
-    imageio.mimsave(file, frames, fps=FRAMES_PER_SECOND)
+    write_whole(file, content.getbuffer())
 
 
 def _frames(model: PolicyPredictor, env: VecEnv, deterministic: bool) -> list[Any]:
