@@ -26,7 +26,9 @@ def run(arguments: argparse.Namespace, rehearsal: int, seed: int) -> list[Row]:
 
     variant = "base" if arguments.heuristic is None else "constant-mc"
     settings = [f"warm_start.dataset={arguments.dataset}", f"warm_start.root={arguments.data}", "data=null"]
-    settings += [f"warm_start.rehearsal={rehearsal}", f"iterations={arguments.iterations}", f"seed={seed}"]
+    settings += [f"iterations={arguments.iterations}", f"seed={seed}"]
+    if rehearsal:
+        settings.append(f"warm_start.rehearsal={rehearsal}")
     if arguments.heuristic is not None:
         settings.append(f"guidance.heuristic={arguments.heuristic}")
     config = load_config(f"gauntlet-hopper/{variant}", settings)
@@ -41,7 +43,7 @@ def main() -> None:
     parser.add_argument("--dataset", required=True)
     parser.add_argument("--heuristic", help="a saved heuristic's folder: then with a constant λ of 0.95")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--rehearsal", type=int, nargs="+", default=[0, 10])
+    parser.add_argument("--rehearsal", type=int, nargs="+", default=[0, 10], help="iterations; 0 means none")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--iterations", type=int, default=ITERATIONS)
     arguments = parser.parse_args()

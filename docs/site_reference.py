@@ -21,7 +21,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from hurl.cli import app
 from hurl.experiments.config import RunConfig
-from hurl.experiments.fitting import find_kind, kind_names
+from hurl.experiments.fitting import GIVEN, find_kind, kind_names
 from hurl.heuristics.network import Fitting
 from hurl.schedules import KINDS as SCHEDULES
 
@@ -35,7 +35,6 @@ WORDS = {
     str: "text",
 }
 SIGNS = {Ge: "≥", Gt: ">", Le: "≤", Lt: "<"}
-GIVEN = {"dataset", "gamma", "root", "report"}  # arguments of a heuristic's fit that are given by other means
 
 
 def configuration() -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["reverse_discounted_sum"]
+__all__ = ["TimeLimit", "reverse_discounted_sum"]
+
+# What returns count after a time limit: nothing, the value of the state there, or the episode is left out.
+TimeLimit = Literal["cut", "bootstrap", "drop"]
 
 
 def reverse_discounted_sum(

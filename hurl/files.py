@@ -64,7 +64,7 @@ KINDS = {
     stat.S_IFCHR: "device",
     stat.S_IFBLK: "device",
 }
-# What `aside` names of a folder with a number, and `own_aside` of anything: with the number of the process.
+# What `aside` names of a folder with a number, and `own_aside` of anything: with machine and number of the process.
 LEFTOVER = re.compile(r"\.(.+\.)?\d+\.part")
 
 
@@ -136,11 +136,11 @@ def aside(path: Path) -> Path:
 def own_aside(path: Path) -> Path:
     """Return where this process alone makes something that is to appear at a path, as others may be making it too.
 
-    What processes that are dead have left there is removed.
+    What processes of this machine that are dead have left there is removed.
     """
     for leftover in _leftovers(path):
         remove(leftover)
-    return aside(path.with_name(f"{path.name}.{os.getpid()}"))
+    return aside(path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}"))
 
 
 @contextmanager
@@ -186,8 +186,11 @@ def _as_cell(value: object) -> object:
 
 
 def _leftovers(path: Path) -> list[Path]:
-    """Return what processes that are dead, or had the number of this one, made aside of a path."""
-    name = re.compile(rf"\.{re.escape(path.name)}\.(\d+)\.part")
+    """Return what processes of this machine that are dead, or had the number of this one, made aside of a path.
+
+    The folder may be shared, and whether a process of another machine is alive can't be asked here.
+    """
+    name = re.compile(rf"\.{re.escape(f'{path.name}.{platform.node()}')}\.(\d+)\.part")
     parts = {part: match[1] for part in path.parent.iterdir() if (match := name.fullmatch(part.name))}
     return [part for part, process in parts.items() if int(process) == os.getpid() or not _is_alive(int(process))]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any
+from typing import Any, Literal
 
 __all__ = [
     "FLAG",
@@ -15,6 +15,7 @@ __all__ = [
     "MOST_THREADS",
     "NOTHING",
     "TEXT",
+    "Backend",
     "Kind",
     "Kinds",
     "check_value",
@@ -32,6 +33,8 @@ LONGEST = 200  # characters of a value that a sentence shows
 # More of either only costs memory, and ends the process where there is none left.
 MOST_ENVIRONMENTS = 10_000
 MOST_THREADS = 1_024
+# What steps environments; auto is EnvPool where it has the id and is installed, or else Gymnasium.
+Backend = Literal["auto", "envpool", "gymnasium"]
 
 
 @dataclass(frozen=True)

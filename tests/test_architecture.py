@@ -32,6 +32,7 @@ def test_help_and_misspelt_names_wait_for_nothing_heavy(tmp_path):
         "train sparse-reacher/hurl --set algorithm.name=SAC": "write sb3.SAC or sbx.SAC",
         "train sparse-reacher/hurl --set algorithm.name=sbx.SAK": "sbx has no algorithm 'SAK'; did you mean 'SAC'",
         "train procgen/ppo --set algorithm.name=rllib.PPQ": "has no algorithm 'PPQ'; did you mean 'PPO'",
+        "train sparse-reacher/hurl --set algorithm.name=sb3.HerReplayBuffer": "no algorithm 'HerReplayBuffer'",
         "train sparse-reacher/hurl --set environment.id=Hoper-v4": "no environment 'Hoper-v4' in EnvPool or Gymnasium",
         "collect random --env Hoper-v4 --dataset aa/b-v0": "no environment 'Hoper-v4' in EnvPool or Gymnasium; did",
         "campaign hopper --variants sac-bx": "hopper has no variant 'sac-bx'; did you mean 'sac-bc'",
@@ -81,7 +82,7 @@ def test_the_notice_of_gym_is_not_printed():
     [
         ("data", {"discounting", "files", "names"}),
         ("heuristics", {"data", "files", "guidance", "impala", "names", "schedules"}),
-        ("tabular", {"discounting", "guidance", "ladder", "names", "schedules"}),
+        ("tabular", {"discounting", "files", "guidance", "ladder", "names", "schedules"}),
     ],
 )
 def test_dependencies_point_one_way(room, foundations):

@@ -1,6 +1,7 @@
 """Files are there whole or not at all, and nothing in their places is followed or waited for."""
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -78,8 +79,10 @@ def test_writing_removes_what_dead_processes_left_of_the_same_file(tmp_path):
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     dead, alive = process.pid, os.getppid()
-    left = [f".table.csv.{dead}.part", f".table.csv.{os.getpid()}.part"]
-    kept = [f".table.csv.{alive}.part", f".other.csv.{dead}.part", ".table.csv.part"]
+    here = platform.node()
+    left = [f".table.csv.{here}.{dead}.part", f".table.csv.{here}.{os.getpid()}.part"]
+    kept = [f".table.csv.{here}.{alive}.part", f".other.csv.{here}.{dead}.part", ".table.csv.part"]
+    kept.append(f".table.csv.another-{here}.{dead}.part")  # a machine whose processes are not known here
     for name in (*left, *kept):
         (tmp_path / name).write_text("half")
     write_whole(tmp_path / "table.csv", b"whole")
@@ -89,7 +92,7 @@ def test_writing_removes_what_dead_processes_left_of_the_same_file(tmp_path):
 
 def test_writing_replaces_a_link_and_follows_none(tmp_path):
     (tmp_path / "mine").write_text("mine")
-    for name in ("table.csv", f".table.csv.{os.getpid()}.part"):
+    for name in ("table.csv", f".table.csv.{platform.node()}.{os.getpid()}.part"):
         (tmp_path / name).symlink_to(tmp_path / "mine")
     write_whole(tmp_path / "table.csv", b"whole")
     assert (tmp_path / "mine").read_text() == "mine"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hurl.cli.app import Trust, app, console, make_table, say
 from hurl.cli.progress import Bars
+from hurl.discounting import TimeLimit
 
 if TYPE_CHECKING:
     from hurl.guidance import Heuristic
@@ -30,7 +31,7 @@ def diagnose(
         Path | None, typer.Option(help="Folder for the files (diagnosis/<name of the heuristic> by default).")
     ] = None,
     time_limit: Annotated[
-        Literal["cut", "bootstrap", "drop"],
+        TimeLimit,
         typer.Option(help="What returns count after a time limit: nothing, h there, or drop the episode."),
     ] = "cut",
     trust: Trust = False,

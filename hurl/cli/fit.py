@@ -75,10 +75,11 @@ def fit(
     """Make a heuristic from a dataset, or from an agent's critic, and save it as a folder without pickles."""
     prepare_process(threads)
     from hurl.experiments.fitting import find_kind, fit_heuristic
-    from hurl.heuristics.storage import check_folder
+    from hurl.heuristics.storage import check_replaceable
 
     cls = find_kind(kind)
-    check_folder(out)
+    check_replaceable(out)
+    out.parent.mkdir(parents=True, exist_ok=True)  # a place that can't be written to is known before all is fitted
     replaced = ""
     if out.exists() and any(out.iterdir()):
         _agree_to_replace(out, force)

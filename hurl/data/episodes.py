@@ -129,9 +129,12 @@ class Episodes:
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
-    def select(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> Episodes:
-        """Return some of the episodes, in the order given."""
-        indices = np.asarray(indices, np.int64)
+    def select(self, indices: Sequence[int] | NDArray[np.integer[Any] | np.bool_]) -> Episodes:
+        """Return some of the episodes, in the order given.
+
+        :param indices: their numbers, negative ones counted from the end, or for each episode whether it is one of them
+        """
+        indices = np.arange(len(self))[list(indices)]
         states = [self.states[self.starts[i] + i : self.ends[i] + i + 1] for i in indices]
         transitions = [slice(self.starts[i], self.ends[i]) for i in indices]
         return replace(

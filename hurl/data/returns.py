@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data.episodes import Episodes
 from hurl.data.storage import DatasetError
-from hurl.discounting import reverse_discounted_sum
-
-TimeLimit = Literal["cut", "bootstrap", "drop"]
+from hurl.discounting import TimeLimit, reverse_discounted_sum
 
 
 def discounted_returns(
@@ -21,9 +19,8 @@ def discounted_returns(
 
         G_t = Σ_{k=t}^{T−1} γ^{k−t}·r_k + γ^{T−t}·v(s_T)
 
-    with v(s_T) = 0 where s_T is terminal. How a time limit counts (NOTES of the paper's experiments): `cut` is
-    v = 0 there too, `bootstrap` is v = h, the heuristic being fitted, and `drop` leaves such episodes out
-    (`usable_episodes`).
+    with v(s_T) = 0 where s_T is terminal. How a time limit counts: `cut` is v = 0 there too, `bootstrap` is v = h, the
+    heuristic being fitted, and `drop` leaves such episodes out (`usable_episodes`).
 
     :param last_values: v(s_T) of each episode, shape (E,); None means 0
     :return: G, shape (N,)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hurl.files import MisplacedError, check_file
+from hurl.files import MisplacedError, check_file, read_regular
 from hurl.names import needs
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _check_metadata(data: Path) -> None:
     file = data / METADATA
     if not file.is_file():
         raise ValueError(f"there is no file {METADATA}")
-    metadata = json.loads(file.read_text("utf-8"))
+    metadata = json.loads(read_regular(file, follow_links=True).decode("utf-8"))
     for key in ("observation_space", "action_space"):
         # Where one is missing, Minari makes the environment that the metadata name, with any function of any module.
         if not isinstance(metadata[key], str):

@@ -1,7 +1,7 @@
 """One function for every environment: EnvPool's when there is one, Gymnasium's otherwise."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -11,9 +11,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
 from hurl.envs.sparse_reacher import HORIZON, SPARSE_REACHER_ID, SparseReacherVecEnv
 from hurl.names import UnknownEnvironmentError, describe_exception, find_maker, find_module, needs
-from hurl.values import MOST_ENVIRONMENTS, NOTHING, TEXT, check_value, show, whole
+from hurl.values import MOST_ENVIRONMENTS, NOTHING, TEXT, Backend, check_value, show, whole
 
-Backend = Literal["auto", "envpool", "gymnasium"]
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]
 
 

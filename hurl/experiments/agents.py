@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hurl.envs import make_env
-from hurl.experiments.checkpoint import read_state
+from hurl.experiments.checkpoint import read_state, run_of
 from hurl.experiments.evaluate import config_of, find_checkpoint
-from hurl.experiments.folder import RunFolder
 from hurl.experiments.trainers.base import build_environment
 from hurl.experiments.trainers.sb3 import build_policy, load_weights
 from hurl.experiments.zips import is_guided, load_zip
@@ -36,7 +35,7 @@ def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic, *, tr
         if not isinstance(schedule, Ladder):  # the last rung of which is the original problem
             check_estimates_original(schedule(state["iteration"]), config.guidance.shaping)
     with closing(build_environment(config, 1, config.seed)) as env:
-        with RunFolder(checkpoint.parent.parent).told():
+        with run_of(checkpoint).told():
             policy = build_policy(config, env)
         policy.load(checkpoint)
         load_weights(policy.model, checkpoint)  # of a ladder those of λ = 1, not of the best rung

@@ -67,6 +67,12 @@ def is_checkpoint(path: Path) -> bool:
     return (path / STATE).is_file()
 
 
+def run_of(checkpoint: Path) -> RunFolder:
+    """Return the run that a checkpoint is of, also where its path does not show it: a link, or `.` within it."""
+    run = RunFolder(checkpoint.parent.parent)
+    return run if run.checkpoints == checkpoint.parent else RunFolder(checkpoint.resolve().parent.parent)
+
+
 def write_checkpoint(folder: RunFolder, iteration: int, state: Mapping[str, Any], weights: Any) -> Path:
     """Write a checkpoint, whose metrics and replay buffer are saved already; it appears whole or not at all.
 

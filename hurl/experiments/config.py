@@ -10,7 +10,7 @@ from copy import deepcopy
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import (
     BaseModel,
@@ -36,7 +36,7 @@ from hurl.ladder import Ladder
 from hurl.names import HeuristicFunction, HeuristicName, is_yaml, nearest, nearest_or_all, parse_heuristic
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
-from hurl.values import MOST_ENVIRONMENTS, MOST_THREADS, show
+from hurl.values import MOST_ENVIRONMENTS, MOST_THREADS, Backend, show
 
 OPTION = "--set"  # with which values are set anew on the command line
 
@@ -119,7 +119,7 @@ class EnvironmentConfig(Strict):
     only_where_set = ("wrappers", "normalize")
     id: str = Field(description="a Gymnasium or EnvPool id, e.g. Hopper-v4")
     n_envs: int = Field(8, ge=1, le=MOST_ENVIRONMENTS, description="environments that step together")
-    backend: Literal["auto", "envpool", "gymnasium"] = Field(
+    backend: Backend = Field(
         "auto", description="what steps them; auto is EnvPool where it has the id and is installed, or else Gymnasium"
     )
     options: dict[str, Any] = Field({}, description="further arguments of the environment")
@@ -136,6 +136,12 @@ class EnvironmentConfig(Strict):
     def code(self) -> list[str]:
         """The code that it names: `module:id`, wrappers, and the like among options, as of environments in others."""
         return _named_code([self.id, self.options]) + _code_of(self.wrappers)
+
+    @property
+    def name(self) -> str:
+        """Its id, with options and wrappers where it has some: they make it another task."""
+        parts = [part for part in (self.options, self.wrappers) if part]
+        return " ".join([self.id, *(json.dumps(part, sort_keys=True) for part in parts)])
 
     @property
     def alone(self) -> EnvironmentConfig:

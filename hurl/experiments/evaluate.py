@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import numpy as np
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
-from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint
+from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint, run_of
 from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import RunFolderError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import Evaluation, evaluate
 from hurl.experiments.trainers.base import CheckpointPolicy, build_environment
+from hurl.files import write_whole
 from hurl.names import install_extra
 
 FRAMES_PER_SECOND = 30
@@ -71,8 +73,10 @@ def film(checkpoint: Path, file: Path, *, seed: int, deterministic: bool = True,
     )
     with closing(build_environment(config.model_copy(update={"environment": environment}), 1, seed)) as env:
         frames = _frames(_load_policy(config, checkpoint, env, seed), env, deterministic)
+    content = BytesIO()
+    imageio.mimsave(content, frames, format=file.suffix, fps=FRAMES_PER_SECOND)
     file.parent.mkdir(parents=True, exist_ok=True)
-    imageio.mimsave(file, frames, fps=FRAMES_PER_SECOND)
+    write_whole(file, content.getbuffer())
 
 
 def _frames(model: PolicyPredictor, env: VecEnv, deterministic: bool) -> list[Any]:
@@ -95,12 +99,12 @@ def _frames(model: PolicyPredictor, env: VecEnv, deterministic: bool) -> list[An
 
 def config_of(checkpoint: Path, *, trust: bool = False) -> RunConfig:
     """Return the configuration of the run that a checkpoint is of, see `RunFolder.read_config`."""
-    return RunFolder(checkpoint.resolve().parent.parent).read_config(trust=trust)
+    return run_of(checkpoint).read_config(trust=trust)
 
 
 def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> CheckpointPolicy:
     """Return a policy with the checkpoint's weights."""
-    with RunFolder(checkpoint.parent.parent).told():
+    with run_of(checkpoint).told():
         policy = config.algorithm.library.trainers.build_policy(config, env)
     policy.load(checkpoint)
     policy.seed(seed)

@@ -15,6 +15,7 @@ from hurl.heuristics.network import Fitting
 from hurl.names import nearest, nearest_or_all
 
 MAKERS = {"fit": "data", "from_agent": "an agent"}  # class methods that make a heuristic, and what from
+GIVEN = ("dataset", "gamma", "root", "report")  # arguments of `fit` that are no parameters of the kind
 
 
 def fit_heuristic(
@@ -47,12 +48,11 @@ def check_fit(kind: str, parameters: Mapping[str, Any]) -> type[Any]:
     """Refuse a kind or a parameter that there is not, and the lack of one that it needs; return the kind's class."""
     cls = find_kind(kind, ["fit"])
     signature = inspect.signature(cls.fit).parameters
-    given = ("dataset", "gamma", "root", "report")
     own = {name: parameter for name, parameter in signature.items() if parameter.kind is parameter.KEYWORD_ONLY}
     known = [*own, *(field.name for field in fields(Fitting) if "fitting" in signature)]
-    known = [name for name in known if name not in given]
+    known = [name for name in known if name not in GIVEN]
     for name in parameters:
-        if name in given or (name not in known and "options" not in signature):
+        if name in GIVEN or (name not in known and "options" not in signature):
             raise ConfigurationError(f"{kind} has no parameter {name!r}{nearest(name, known)}")
     for name, parameter in own.items():
         if parameter.default is parameter.empty and name != "gamma" and name not in parameters:

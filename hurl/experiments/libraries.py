@@ -17,6 +17,9 @@ from hurl.names import install_extra, nearest_or_all
 if TYPE_CHECKING:
     from hurl.experiments.trainers.base import Trainers
 
+# How the names of other classes end that packages offer beside their algorithms.
+NO_ALGORITHMS = ("Algorithm", "Buffer", "Config")
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -62,7 +65,7 @@ class Library:
         return cast("Trainers", import_module(f"hurl.experiments.trainers.{self.trainers_module}"))
 
     def algorithm_names(self) -> list[str]:
-        """Return the classes that the package offers, read from its source, since importing it takes seconds."""
+        """Return the algorithms that the package offers, read from its source, since importing it takes seconds."""
         top, *rest = self.package.split(".")
         try:
             spec = find_spec(top)
@@ -73,7 +76,7 @@ class Library:
         source = Path(spec.submodule_search_locations[0], *rest, "__init__.py").read_text("utf-8")
         imports = (node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom))
         names = (alias.name for node in imports for alias in node.names)
-        return [name for name in names if name[0].isupper() and not name.endswith("Config")]
+        return [name for name in names if name[0].isupper() and not name.endswith(NO_ALGORITHMS)]
 
     def demand(self, parameters: Mapping[str, Any]) -> Demand:
         """Return what the parameters of an algorithm ask for."""

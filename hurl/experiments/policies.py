@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from hurl.data.collect import Progress, collect
 from hurl.data.rollout import Act, CollectionError, Policy
 from hurl.envs import EnvPoolVecEnv
-from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint, read_state_file
+from hurl.experiments.checkpoint import checkpoint_paths, is_checkpoint, read_state_file, run_of
 from hurl.experiments.config import EnvironmentConfig, load_environment
 from hurl.experiments.evaluate import config_of
 from hurl.experiments.folder import RunFolder
@@ -115,7 +115,7 @@ def find_environment(
     for other in others:
         if found[other] != found[first]:
             raise CollectionError(
-                f"{first} is of {_describe(found[first])} and {other} of {_describe(found[other])}: "
+                f"{first} is of {found[first].name} and {other} of {found[other].name}: "
                 "collect one dataset of each, or name an environment with --env"
             )
     return found[first]
@@ -175,12 +175,6 @@ def _check_exists(source: str) -> None:
             f"{source!r} is no policy: name a run's folder, one of its checkpoints, a .zip file, "
             f"`{RANDOM}`, or a function as module:function"
         )
-
-
-def _describe(environment: EnvironmentConfig) -> str:
-    """Return the id of an environment, with its options and wrappers where it has some."""
-    parts = [part for part in (environment.options, environment.wrappers) if part]
-    return " ".join(map(str, [environment.id, *parts]))
 
 
 def _env_spec(environment: EnvironmentConfig, env: VecEnv) -> EnvSpec | None:
@@ -251,17 +245,18 @@ def _checkpoint_policies(
 ) -> list[Policy]:
     """Return the policies of checkpoints of one run; they share a model, into which each loads its weights."""
     config = config_of(checkpoints[0], trust=trust)
-    run = checkpoints[0].parent.parent
+    run = run_of(checkpoints[0])
     if config.environment.alone != environment.alone:
-        _check_spaces(run, config.environment, env, environment)
-    with RunFolder(run).told():
+        _check_spaces(run.path, config.environment, env, environment)
+    with run.told():
         policy = config.algorithm.library.trainers.build_policy(config, env)
     name = config.algorithm.name
     found = []
     for path in checkpoints:
         content = read_state_file(path)  # which holds the hash of the weights
         load = partial(policy.load, path)
-        found.append(_model_policy(policy, f"{run}/{path.name}", str(run), name, content, deterministic, load))
+        own = f"{run.path}/{path.resolve().name}"
+        found.append(_model_policy(policy, own, str(run.path), name, content, deterministic, load))
     return found
 
 
@@ -272,7 +267,7 @@ def _check_spaces(run: Path, trained: EnvironmentConfig, env: VecEnv, environmen
             theirs, ours = getattr(own, f"{kind}_space"), getattr(env, f"{kind}_space")
             if theirs != ours:
                 raise CollectionError(
-                    f"{run} was trained in {_describe(trained)} with {kind}s {theirs}, and {_describe(environment)} "
+                    f"{run} was trained in {trained.name} with {kind}s {theirs}, and {environment.name} "
                     f"has {ours}: name an environment with the same spaces, or leave --env out"
                 )
 

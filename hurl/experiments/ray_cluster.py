@@ -24,10 +24,18 @@ from typing import IO, Any
 
 from hurl.experiments.parcels import Version, list_files, pack, read_chunks, remove_others, unpack
 from hurl.experiments.ray_start import RayClusterError, import_ray, job_config, ray_here
-from hurl.experiments.tasks import State, Task, cores_here, first_states, raise_failures, ready_tasks, start_command
+from hurl.experiments.tasks import (
+    POLL_SECONDS,
+    State,
+    Task,
+    cores_here,
+    first_states,
+    raise_failures,
+    ready_tasks,
+    start_command,
+)
 from hurl.files import open_log
 
-POLL_SECONDS = 0.3
 REPORT_SECONDS = 5.0
 CONNECT_SECONDS = 60.0  # a client has a server of its own started, which takes a while on a busy machine
 ATTEMPTS = 5

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
+from hurl.data.returns import usable_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
-from hurl.heuristics.monte_carlo import r_squared, usable_episodes
+from hurl.heuristics.monte_carlo import r_squared
 from hurl.heuristics.network import Fitting, check_loss
 from hurl.heuristics.storage import check_shape
 

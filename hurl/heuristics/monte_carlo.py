@@ -16,7 +16,7 @@ from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
 from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network, in_chunks
 
-__all__ = ["MonteCarloHeuristic", "fit_returns", "r_squared", "returns_of", "scores", "usable_episodes"]
+__all__ = ["MonteCarloHeuristic", "fit_returns", "r_squared", "returns_of", "scores"]
 
 
 @register("monte-carlo")

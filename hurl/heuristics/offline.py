@@ -16,9 +16,10 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from hurl.data import Episodes, discounted_returns, load_episodes
+from hurl.data.returns import usable_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
-from hurl.heuristics.monte_carlo import scores, usable_episodes
+from hurl.heuristics.monte_carlo import scores
 from hurl.heuristics.network import Network, as_inputs, in_chunks, one_hot, standardisation
 from hurl.heuristics.storage import check_shape
 from hurl.names import install_extra, nearest

@@ -20,13 +20,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from hurl.files import MisplacedError, aside, package_versions, read_regular, remove, write_whole
+from hurl.files import MisplacedError, own_aside, package_versions, read_regular, remove, write_whole
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import KINDS, ObservationSpace, StorableHeuristic, Weights
 from hurl.names import HeuristicFunction, HeuristicName, check_trust, find_function, nearest
 
 __all__ = [
-    "check_folder",
+    "check_replaceable",
     "check_shape",
     "find_heuristic",
     "load_heuristic",
@@ -78,6 +78,8 @@ def load_heuristic(
     :param trust: whether functions that it names may be run, other than hurl's own
     """
     folder = Path(folder)
+    if not folder.exists() and _kept_aside(folder).is_dir():  # saving was killed as it replaced one
+        folder = _kept_aside(folder)
     config = _read_config(folder)
     check_trust(folder / CONFIG, _named_code(config), trust)
     weights = _read_weights(folder, config.get("weights_sha256"))
@@ -88,7 +90,7 @@ def load_heuristic(
 
 def save_heuristic(heuristic: StorableHeuristic, folder: Path) -> None:
     """Write a heuristic's folder; one that holds a heuristic already is replaced, any other is left alone."""
-    check_folder(folder)
+    check_replaceable(folder)
     folder = folder.resolve()  # a link to it stays one
     from safetensors.numpy import save
 
@@ -98,28 +100,40 @@ def save_heuristic(heuristic: StorableHeuristic, folder: Path) -> None:
     content = save({name: np.ascontiguousarray(array) for name, array in weights.items()})
     versions = package_versions()
     config = {**description, "versions": versions, "weights_sha256": hashlib.sha256(content).hexdigest()}
-    part = aside(folder)
-    remove(part)
-    part.mkdir(parents=True)
-    write_whole(part / WEIGHTS, content)
-    write_whole(part / CONFIG, json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode())
-    write_whole(part / CARD, model_card(heuristic, versions).encode())
-    old = folder.with_name(f".{folder.name}.old")
-    remove(old)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = own_aside(folder)
+    part.mkdir()
+    try:
+        write_whole(part / WEIGHTS, content)
+        write_whole(part / CONFIG, json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False).encode())
+        write_whole(part / CARD, model_card(heuristic, versions).encode())
+        _put_in_place(part, folder)
+    finally:
+        remove(part)
+
+
+def _put_in_place(part: Path, folder: Path) -> None:
+    """Let a heuristic appear; one that is in its place is kept aside until then, where `load_heuristic` finds it."""
+    old = _kept_aside(folder)
     if folder.exists():
+        remove(old)
         folder.replace(old)
     part.replace(folder)
     remove(old)
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that holds anything but a heuristic, and make the one that it is in."""
+def _kept_aside(folder: Path) -> Path:
+    folder = folder.resolve()
+    return folder.with_name(f".{folder.name}.old")
+
+
+def check_replaceable(folder: Path) -> None:
+    """Refuse a folder that holds anything but a heuristic."""
     if folder.exists():
         entries = list(folder.iterdir()) if folder.is_dir() else [folder]
         is_heuristic = {entry.name for entry in entries} - {CARD} == {CONFIG, WEIGHTS} and all(map(_is_file, entries))
         if entries and not is_heuristic:
             raise HeuristicError(f"{folder} holds other things than a heuristic: choose another folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _is_file(path: Path) -> bool:
@@ -141,7 +155,7 @@ def unpack(description: dict[str, Any], weights: Weights, source: str) -> Storab
     """
     name = description.get("class")
     known = {kind.__name__: kind for kind in KINDS.load().values()}
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise HeuristicError(
             f"{source} holds a heuristic of the unknown class {name!r}{nearest(str(name), known)}; known are "
             f"{', '.join(known)}: install the version of hurl, or the package, that wrote it"

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data import TimeLimit, load_episodes
+from hurl.data.returns import usable_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, register
-from hurl.heuristics.monte_carlo import MonteCarloHeuristic, returns_of, scores, usable_episodes
+from hurl.heuristics.monte_carlo import MonteCarloHeuristic, returns_of, scores
 from hurl.heuristics.network import (
     Fitting,
     Network,

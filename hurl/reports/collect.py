@@ -163,7 +163,7 @@ def collect_runs(folders: Iterable[Path]) -> Collection:
         )
     by_environment = defaultdict(list)
     for run in runs:
-        by_environment[_environment_name(run.config)].append(run)
+        by_environment[printable(run.config.environment.name)].append(run)
     environments = [Environment(name, _variants(found, warnings)) for name, found in sorted(by_environment.items())]
     return Collection(environments, warnings)
 
@@ -270,12 +270,6 @@ def _check_rows(folder: RunFolder, rows: Sequence[Row]) -> None:
     checkpoints = [path for path in checkpoint_paths(folder) if int(path.name) <= rows[-1].iteration]
     if checkpoints:
         check_metrics(folder, checkpoints[-1])
-
-
-def _environment_name(config: RunConfig) -> str:
-    """Return the id of the environment, with options and wrappers where it has some: they make it another task."""
-    parts = [part for part in (config.environment.options, config.environment.wrappers) if part]
-    return printable(" ".join([config.environment.id, *(json.dumps(part, sort_keys=True) for part in parts)]))
 
 
 def _variants(runs: Sequence[Run], warnings: list[str]) -> list[Variant]:

@@ -11,7 +11,7 @@ from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import auc
 from hurl.experiments.reproduce import Cell, Panel, gauntlet_panels
 from hurl.reports.collect import Environment, Floats, Run, Variant
-from hurl.reports.statistics import Estimate, bootstrap
+from hurl.reports.statistics import Estimate, bootstrap, ratio
 
 FINAL_ITERATIONS = 10
 GUIDED = {"constant": "constant λ", "ladder": "ladder"}
@@ -97,7 +97,7 @@ def _cell(panel: Panel, heuristic: str, cell: Cell, variants: Mapping[str, Varia
         areas[column] = panel.offset + np.array([auc(run.rows, iterations) for run in runs])
         lasts[column] = panel.offset + np.array([_last(run, iterations) for run in runs])
     scores = {
-        column: Score(len(found), _mean(found), _mean(lasts[column]), _ratio(found, areas["base"]))
+        column: Score(len(found), _mean(found), _mean(lasts[column]), ratio(found, areas["base"]))
         for column, found in areas.items()
     }
     both = {"constant", "ladder"} <= run.keys()
@@ -107,8 +107,8 @@ def _cell(panel: Panel, heuristic: str, cell: Cell, variants: Mapping[str, Varia
         cell.good,
         iterations,
         scores,
-        _ratio(areas["ladder"], areas["constant"]) if both else None,
-        _ratio(lasts["ladder"], lasts["constant"]) if both else None,
+        ratio(areas["ladder"], areas["constant"]) if both else None,
+        ratio(lasts["ladder"], lasts["constant"]) if both else None,
     )
 
 
@@ -118,10 +118,3 @@ def _last(run: Run, iterations: int) -> float:
 
 def _mean(sample: Floats) -> Estimate:
     return bootstrap(lambda mean: mean, sample)
-
-
-def _ratio(ours: Floats, theirs: Floats) -> Estimate | None:
-    """Return a ratio of means; without an interval where resampled seeds could all be at 0 or below."""
-    if theirs.mean() <= 0:
-        return None
-    return Estimate(float(ours.mean() / theirs.mean())) if theirs.min() <= 0 else bootstrap(np.divide, ours, theirs)

@@ -17,6 +17,7 @@ from hurl import __version__
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import CHARTS, SUCCESS, Chart
+from hurl.experiments.reproduce import gauntlet_panels
 from hurl.names import HeuristicFolder
 from hurl.reports.collect import Floats, Variant
 from hurl.reports.gauntlet import FINAL_ITERATIONS
@@ -212,6 +213,11 @@ def _warnings(warnings: Sequence[str]) -> str:
     return f'<section class="warnings" role="note"><h2>Left out or incomplete</h2><ul>{items}</ul></section>'
 
 
+def _offsets() -> str:
+    """Return what is added to the returns of environments of the gauntlet, such as `Sparse-Reacher 500`."""
+    return ", ".join(f"{panel.title} {panel.offset:g}" for panel in gauntlet_panels().values() if panel.offset)
+
+
 def _gauntlet(report: Report) -> str:
     """Return the part on the gauntlet, nothing where no runs are of it."""
     if not report.gauntlet:
@@ -223,7 +229,7 @@ def _gauntlet(report: Report) -> str:
         "<p>Guidance by good and bad heuristics, with constant λ and with the ladder, against the algorithm alone on "
         f"the same data (the base): {html.escape(summary)} A good cell is one where constant λ should gain. Seeds are "
         "those of base, constant λ and ladder; AUCs are over the iterations that all three have, with what is added "
-        "where returns are negative (Sparse-Reacher 500, MountainCar 200); the last column is of the last "
+        f"where returns are negative ({_offsets()}); the last column is of the last "
         f"{FINAL_ITERATIONS} iterations.</p>"
         f'<img src="data:image/png;base64,{picture}" alt="AUC over that of the base, a row for each cell">'
         f"{_table(gauntlet_table(report.gauntlet))}"
@@ -330,7 +336,7 @@ def _method() -> str:
         "AUC: the mean of the return over iterations 1 to N, the mean over seeds. A cloned policy that does not train "
         "has its return at every iteration. All numbers of a table are over the iterations that its variants have in "
         "common, without those that have less than half of the longest's; where the baseline's AUC is not positive "
-        "there is no ratio.",
+        "there is no ratio, and where that of one of its seeds is not, no interval of it.",
         "Baseline: the variant without guidance whose warm start and prior data are those of the most guided ones, "
         "unless --baseline names another.",
         f"Final return: the mean over the last {LAST_ITERATIONS} iterations, the mean over seeds.",

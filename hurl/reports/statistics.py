@@ -232,6 +232,16 @@ def bootstrap(statistic: Callable[..., Floats], *samples: Floats, seed: int = 0)
     return Estimate(value, float(low), float(high))
 
 
+def ratio(ours: Floats, theirs: Floats) -> Estimate | None:
+    """Return the ratio of the means of two samples, None where theirs is not positive, for then it says nothing.
+
+    It has no interval where resampled seeds of theirs could all be at 0 or below.
+    """
+    if theirs.mean() <= 0:
+        return None
+    return Estimate(float(ours.mean() / theirs.mean())) if theirs.min() <= 0 else bootstrap(np.divide, ours, theirs)
+
+
 def default_threshold(comparison: Comparison) -> float:
     """Return low + 0.8 (high − low): low the lowest median first evaluation, high the best median final return.
 
@@ -258,9 +268,9 @@ def _summary(variant: Variant, comparison: Comparison, threshold: float) -> Summ
     ours, theirs = comparison.areas(variant), comparison.areas(comparison.baseline)
     itself = variant is comparison.baseline
     difference = Estimate(0.0) if itself else bootstrap(lambda x, y: x - y, ours, theirs)
-    ratio = None
-    if theirs.min() > 0:
-        ratio = Estimate(1.0) if itself else bootstrap(lambda x, y: x / y, ours, theirs)
+    share = ratio(ours, theirs)
+    if itself and share is not None:
+        share = Estimate(1.0)
     return Summary(
         variant=variant.name,
         seeds=len(runs),
@@ -271,7 +281,7 @@ def _summary(variant: Variant, comparison: Comparison, threshold: float) -> Summ
         final=bootstrap(lambda mean: mean, np.array([final_return(run, comparison.iterations) for run in runs])),
         samples=median if np.isfinite(median) else None,
         reached=int(np.isfinite(samples).sum()),
-        ratio=ratio,
+        ratio=share,
         difference=difference,
     )
 

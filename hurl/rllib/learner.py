@@ -71,7 +71,10 @@ class GuidedLearner(Learner):  # type: ignore[misc]
             log_heuristic(self.metrics, self._newly_arrived(), DEFAULT_MODULE_ID)
 
     def _newly_arrived(self) -> HeuristicStatistics:
-        """Return the statistics of what has arrived since they were last asked for; each iteration has its own."""
+        """Return the statistics of what has arrived since they were last asked for; each iteration has its own.
+
+        Their limits are those of all that has arrived in the iteration, as those before can't be taken out of them.
+        """
         present, (known, earlier) = self.guidance.statistics, self._logged
         self._logged = present, replace(present)
         return present.since(earlier) if present is known else present

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
-from tqdm import tqdm
 
 from hurl.data import DatasetError, Episodes, discounted_returns, load_episodes
 from hurl.guidance import Guidance
@@ -74,9 +73,7 @@ class LoggedTransitions:
             self._compute_returns(guidance)
 
     def _compute_terms(self, guidance: Guidance) -> None:
-        starts = range(0, self.episodes.transitions, TRANSITIONS_PER_CALL)
-        # a bar on a terminal where it takes more than a moment
-        for start in tqdm(starts, "h of logged data", leave=False, delay=2.0, disable=None):
+        for start in range(0, self.episodes.transitions, TRANSITIONS_PER_CALL):
             rows = np.arange(start, min(start + TRANSITIONS_PER_CALL, self.episodes.transitions))
             places = self._places(rows)
             self.terms[rows] = guidance.terms(self.states[places], self.states[places + 1], self.ended[rows])

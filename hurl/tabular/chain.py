@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hurl.files import write_whole
 from hurl.names import needs
 from hurl.tabular.mdp import FiniteMDP, Floats
 from hurl.tabular.reshaping import reshaped
@@ -111,7 +113,7 @@ def write_chain(folder: Path, rewards: Rewards = "settled") -> ChainFigure:
         "policies": {name: arrows(policy) for name, policy in figure.policies.items()},
         "curves": figure.curves,
     }
-    (folder / "chain.json").write_text(json.dumps(numbers, indent=2) + "\n", "utf-8")
+    write_whole(folder / "chain.json", f"{json.dumps(numbers, indent=2)}\n".encode())
     draw_chain(figure, folder / "chain.png")
     return figure
 
@@ -131,7 +133,9 @@ def draw_chain(figure: ChainFigure, file: Path) -> None:
     _draw_values(values, figure)
     _draw_policies(policies, figure)
     _draw_curves(curves, figure)
-    picture.savefig(file, dpi=150)
+    content = io.BytesIO()
+    picture.savefig(content, format=file.suffix.removeprefix("."), dpi=150)
+    write_whole(file, content.getbuffer())
 
 
 def _draw_values(axes: Any, figure: ChainFigure) -> None:

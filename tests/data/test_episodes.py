@@ -34,6 +34,20 @@ def test_select_keeps_episodes_together():
     np.testing.assert_array_equal(chosen.last_states[1], episodes.last_states[0])
 
 
+@pytest.mark.parametrize(
+    ("chosen", "numbers"),
+    [([-1, -4], [3, 0]), ((1, 2), [1, 2]), ([True, False, False, True], [0, 3]), (np.array([False, True] * 2), [1, 3])],
+)
+def test_episodes_are_chosen_as_numpy_does(chosen, numbers):
+    assert random_episodes().select(chosen).digest == random_episodes().select(numbers).digest
+
+
+@pytest.mark.parametrize("chosen", [[4], [-5], [True, False], [0.5]])
+def test_episodes_that_there_are_not_are_refused(chosen):
+    with pytest.raises(IndexError):
+        random_episodes().select(chosen)
+
+
 def test_split_shares_no_episode_and_loses_none():
     episodes = random_episodes(lengths=[2] * 10, terminated=[True] * 10)
     train, held_out = episodes.split(0.3, seed=1)

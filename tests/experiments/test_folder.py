@@ -4,8 +4,10 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shutil
 import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +16,14 @@ from typer.testing import CliRunner
 
 from hurl.cli import app
 from hurl.experiments.agents import value_function_of
-from hurl.experiments.checkpoint import CheckpointError, check_metrics, checkpoint_paths, read_state, read_weights
+from hurl.experiments.checkpoint import (
+    CheckpointError,
+    check_metrics,
+    checkpoint_paths,
+    read_state,
+    read_weights,
+    run_of,
+)
 from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import RunFolderError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
@@ -167,11 +176,27 @@ def test_files_that_are_not_hurls_stay_in_replay(stopped):
     assert RunFolder(stopped).is_finished(CONFIG)
 
 
+def test_the_run_of_a_checkpoint_is_found_from_anywhere(tmp_path, monkeypatch):
+    checkpoint = tmp_path / "run/checkpoints/000004"
+    checkpoint.mkdir(parents=True)
+    (tmp_path / "newest").symlink_to(checkpoint)
+    for here, name, run in [
+        (checkpoint, ".", tmp_path / "run"),
+        (checkpoint.parent, "000004", tmp_path / "run"),
+        (tmp_path, "newest", tmp_path / "run"),
+        (tmp_path, "run/checkpoints/000004", Path("run")),
+        (tmp_path / "run", "checkpoints/000004", Path()),
+    ]:
+        monkeypatch.chdir(here)
+        assert run_of(Path(name)).path == run
+
+
 def test_the_next_start_removes_what_killed_processes_left(stopped):
     mine = stopped / ".notes.part"
     mine.write_text("not hurl's")
-    alive = f".metrics.csv.{os.getppid()}.part"  # under the lock no other process writes here, whoever has the number
-    for name in (alive, ".config.yaml.99999999.part", "replay/.000004.npz.7.part"):
+    alive = f".metrics.csv.{platform.node()}.{os.getppid()}.part"
+    # Under the lock no other process writes here, whoever has the number.
+    for name in (alive, ".config.yaml.another-machine.99999999.part", "replay/.000004.npz.7.part"):
         (stopped / name).write_text("half")
     shutil.copytree(stopped / "checkpoints/000004", stopped / "checkpoints/.000006.part")
     with RunFolder(stopped).open(CONFIG):

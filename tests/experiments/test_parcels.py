@@ -1,6 +1,7 @@
 """Parcels: what arrives, and how."""
 
 import io
+import platform
 import tarfile
 
 import pytest
@@ -35,7 +36,7 @@ def test_new_files_come_beside_old_ones_and_changed_ones_replace_them(folders, m
     here, there = folders
     write(here, run__metrics="new", run__checkpoints__2__model="x" * 5000)
     write(there, run__metrics="old", run__checkpoints__1__model="first")
-    (there / ".parcel.99999999.part/run").mkdir(parents=True)  # of a process that was killed
+    (there / f".parcel.{platform.node()}.99999999.part/run").mkdir(parents=True)  # of a process that was killed
     send(here, list_files(here, [here / "run"]), there)
     found = {name: (there / name).read_text() for name in list_files(there, [there])}
     assert found == {

@@ -67,6 +67,17 @@ def test_data_that_is_gone_or_another_is_named_and_nothing_is_lost(logged, tmp_p
     assert len(train(config, tmp_path / "run")) == 3
 
 
+def test_data_of_one_id_in_two_folders_is_told_apart(logged, tmp_path, monkeypatch):
+    other = write_pushing(tmp_path / "other", monkeypatch, seed=1)
+    config = changed(logged, warm_start={"dataset": DATASET, "root": other["root"], "epochs": 1, "rehearsal": 2})
+    with pytest.raises(InterruptionError):
+        train(config, tmp_path / "run", stop_after(1))
+    shutil.rmtree(tmp_path / "other")
+    shutil.copytree(tmp_path / "data", tmp_path / "other")
+    with pytest.raises(RunFolderError, match=f"the dataset {DATASET} in .*/other has changed since the run"):
+        train(config, tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

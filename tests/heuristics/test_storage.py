@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pickle
+import platform
 import shutil
 import subprocess
 import sys
@@ -106,13 +107,41 @@ def test_saving_through_a_link_keeps_the_link_and_removes_what_was_left(folder, 
     link.symlink_to(folder)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").touch()
-    for name in (".h.part", ".h.old"):
+    for name in (f".h.{platform.node()}.{os.getpid()}.part", ".h.old"):
         (tmp_path / name).symlink_to(tmp_path / "mine")
     Zero().save(link)
     assert link.is_symlink()
     assert isinstance(load_heuristic(folder), Zero)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["h", "link", "mine"]
     assert (tmp_path / "mine/file").exists()
+
+
+def test_a_kill_between_two_names_loses_nothing(heuristic, folder, tmp_path):
+    folder.replace(tmp_path / ".h.old")
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert load_heuristic(folder).digest == load_heuristic(link).digest == heuristic.digest
+    Zero().save(folder)
+    assert isinstance(load_heuristic(folder), Zero)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["h", "link"]
+
+
+def test_what_another_process_is_saving_to_the_same_folder_stays(folder, tmp_path):
+    other = tmp_path / f".h.{platform.node()}.{os.getppid()}.part"
+    other.mkdir()
+    Zero().save(folder)
+    assert other.is_dir()
+
+
+def test_a_heuristic_that_is_not_written_leaves_nothing_behind(heuristic, folder, tmp_path, monkeypatch):
+    def refuse(self, versions):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hurl.heuristics.card.model_card", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        Zero().save(folder)
+    assert load_heuristic(folder).digest == heuristic.digest
+    assert [path.name for path in tmp_path.iterdir()] == ["h"]
 
 
 @pytest.mark.parametrize(
@@ -154,6 +183,13 @@ def test_an_unknown_class(folder):
     with pytest.raises(
         HeuristicError, match=r"unknown class 'MonteCarloHeuristik'; did you mean 'MonteCarloHeuristic'"
     ):
+        load_heuristic(folder)
+
+
+@pytest.mark.parametrize("name", [[], {}, None, 3])
+def test_a_class_that_is_no_name(folder, name):
+    change_config(folder, **{"class": name})
+    with pytest.raises(HeuristicError, match=r"holds a heuristic of the unknown class .*; known are "):
         load_heuristic(folder)
 
 

@@ -8,6 +8,7 @@ from hurl.reports import Environment, collect_runs
 from hurl.reports.statistics import (
     PROFILE_SCORES,
     Comparison,
+    Estimate,
     aggregate,
     bootstrap,
     compare,
@@ -87,6 +88,14 @@ def test_there_is_no_ratio_to_a_negative_return(write_run: WriteRun, tmp_path: P
     write_run("hurl/seed-0", [-400.0])
     rows = summarize(comparison_of(tmp_path), threshold=0.0)
     assert [(row.ratio, row.difference.value) for row in rows] == [(None, 100.0), (None, 0.0)]
+
+
+def test_a_seed_of_the_baseline_below_zero_takes_the_interval_alone(write_run: WriteRun, tmp_path: Path) -> None:
+    for seed, value in enumerate((-1.0, 5.0)):
+        write_run(f"sac/seed-{seed}", [value], seed=seed)
+        write_run(f"hurl/seed-{seed}", [value + 2.0], seed=seed)
+    rows = summarize(comparison_of(tmp_path), threshold=0.0)
+    assert [row.ratio for row in rows] == [Estimate(2.0), Estimate(1.0)]
 
 
 def test_the_threshold_lies_between_the_first_and_the_best_return(write_run: WriteRun, tmp_path: Path) -> None:

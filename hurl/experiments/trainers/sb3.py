@@ -113,8 +113,14 @@ class SB3Trainer:
         assert dataset is not None  # `train` refuses a run whose data is still to be made
         if (dataset, root) not in self._datasets:
             self._datasets[dataset, root] = load_episodes(dataset, root)
-            self.folder.pin_input(f"dataset {dataset}", self._datasets[dataset, root].digest)
+            self.folder.pin_input(self._data_name(dataset, root), self._datasets[dataset, root].digest)
         return self._datasets[dataset, root]
+
+    def _data_name(self, dataset: str, root: Path | None) -> str:
+        """Return what a dataset is pinned as: its id, with its folder where another has data of the same id."""
+        uses = (self.config.prior, self.config.warm_start)
+        roots = {use.root for use in uses if use is not None and use.dataset == dataset}
+        return f"dataset {dataset}" if root is None or len(roots) == 1 else f"dataset {dataset} in {root}"
 
     @property
     def policy(self) -> PolicyPredictor:
@@ -372,11 +378,7 @@ def find_algorithm(name: str) -> type[Any]:
         others = [key for key, library in LIBRARIES.items() if library.trainers_module == "sb3"]
         raise ConfigurationError(f"{name!r} is of {package}, where an algorithm of {', '.join(others)} is needed")
     check_algorithm(name)
-    module = import_module(package)
-    names = [key for key, value in vars(module).items() if isinstance(value, type) and issubclass(value, BaseAlgorithm)]
-    if class_name not in names:
-        raise ConfigurationError(f"{package} has no algorithm {class_name!r}{nearest(class_name, names)}")
-    algorithm: type[Any] = getattr(module, class_name)
+    algorithm: type[Any] = getattr(import_module(package), class_name)
     return algorithm
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from hurl.experiments.config import RunConfig, load_config, preset_names, with_values
 from hurl.experiments.yaml_text import parse_yaml
+from hurl.files import read_regular
 from hurl.names import is_yaml, nearest
 
 Scalar = bool | int | float | str | None
@@ -65,7 +66,7 @@ def _read_grid_file(name: str) -> bytes:
     if is_yaml(name):
         if not Path(name).is_file():
             raise TuningError(f"there is no grid file {name!r}: write one, or take --grid mujoco or procgen")
-        return Path(name).read_bytes()
+        return read_regular(Path(name), follow_links=True)
     files = resources.files("hurl.experiments").joinpath("grids").iterdir()
     grids = {file.name.removesuffix(".yaml"): file for file in files}
     if name not in grids:
