@@ -19,7 +19,7 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.experiments.libraries import check_algorithm
 from hurl.experiments.process import prepare_process
-from hurl.names import look_beside
+from hurl.own_code import look_beside
 
 
 @app.command(epilog="Example:  hurl train sparse-reacher/hurl --seed 1 --set iterations=50")

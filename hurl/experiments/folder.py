@@ -26,7 +26,7 @@ from hurl.files import (
     remove_leftovers,
     write_whole,
 )
-from hurl.names import check_trust, foreign_code, look_in, module_folders
+from hurl.own_code import check_trust, foreign_code, look_in, module_folders
 
 REPLAY_FILE = re.compile(r"[0-9]{6,}\.npz")
 

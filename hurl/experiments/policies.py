@@ -27,7 +27,7 @@ from hurl.experiments.trainers.base import CheckpointPolicy, make_environment
 from hurl.experiments.trainers.sb3 import SB3Policy
 from hurl.experiments.zips import load_zip
 from hurl.files import read_regular
-from hurl.names import find_function
+from hurl.own_code import find_function
 
 if TYPE_CHECKING:
     from minari import MinariDataset

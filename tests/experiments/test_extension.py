@@ -9,7 +9,7 @@ from hurl.experiments.config import RunConfig
 from hurl.experiments.errors import RunFolderError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
-from hurl.names import UntrustedCodeError
+from hurl.own_code import UntrustedCodeError
 from tests.experiments.conftest import repeating
 
 CONSTANT = {"heuristic": "tests.experiments.pendulum:upright", "schedule": {"kind": "constant", "lambda0": 0.9}}

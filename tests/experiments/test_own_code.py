@@ -22,7 +22,7 @@ from hurl.experiments.policies import collect_policies
 from hurl.experiments.run import train
 from hurl.experiments.trainers.base import make_environment
 from hurl.experiments.trainers.sb3 import build_policy
-from hurl.names import UntrustedCodeError, find_maker, look_beside, look_in, own_folders
+from hurl.own_code import UntrustedCodeError, find_maker, look_beside, look_in, own_folders
 from tests.experiments import own_code
 from tests.experiments.conftest import SAC, repeating
 from tests.experiments.swinging import write_pushing
