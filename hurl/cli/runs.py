@@ -45,7 +45,7 @@ def train(
     look_beside(split_variant(source)[0])
     folder = out or CampaignFolder(RUNS).run(run_name(source), config.seed)
     if goes_on:
-        config = RunFolder(folder).read_config_anew(settings or [], named=config.code, trust=trust)
+        config = RunFolder(folder).read_config_to_train(settings or [], named=config.code, trust=trust)
     if config.data is not None and config.needs_data:
         plan, data = Campaign(RUNS, trust=trust), config.data
         trust = trust or plan.names_fitted_code(config)

@@ -100,7 +100,7 @@ def config_of(checkpoint: Path, *, trust: bool = False) -> RunConfig:
 
 def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> CheckpointPolicy:
     """Return a policy with the checkpoint's weights."""
-    with RunFolder(checkpoint.parent.parent).told():
+    with RunFolder(checkpoint.parent.parent).naming_config():
         policy = config.algorithm.library.trainers.build_policy(config, env)
     policy.load(checkpoint)
     policy.seed(seed)

@@ -74,7 +74,7 @@ class RunFolder:
             self._look_for_modules(config.environment.code)
         return config
 
-    def read_config_anew(
+    def read_config_to_train(
         self, settings: Sequence[str], *, named: Collection[str] = (), trust: bool = False
     ) -> RunConfig:
         """Return the configuration of the run, to train on, some values set anew.
@@ -193,7 +193,7 @@ class RunFolder:
             self.replay.rmdir()
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def naming_config(self) -> Iterator[None]:
         """Name the configuration of the run in what is wrong with it where its policy is built."""
         try:
             yield

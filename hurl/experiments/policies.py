@@ -254,7 +254,7 @@ def _checkpoint_policies(
     run = checkpoints[0].parent.parent
     if config.environment.alone != environment.alone:
         _check_spaces(run, config.environment, env, environment)
-    with RunFolder(run).told():
+    with RunFolder(run).naming_config():
         policy = config.algorithm.library.trainers.build_policy(config, env)
     name = config.algorithm.name
     found = []
