@@ -80,7 +80,7 @@ def test_the_notice_of_gym_is_not_printed():
     ("room", "foundations"),
     [
         ("data", {"discounting", "files", "names"}),
-        ("heuristics", {"data", "files", "guidance", "impala", "names", "own_code", "schedules"}),
+        ("heuristics", {"data", "files", "guidance", "impala", "names", "own_code", "pieces", "schedules"}),
         ("tabular", {"discounting", "guidance", "ladder", "names", "schedules"}),
     ],
 )

@@ -44,6 +44,7 @@ from hurl.diagnosis.verdict import LAMBDAS, doubts, suggest_lambda, verdict
 from hurl.guidance import Guidance, Heuristic
 from hurl.heuristics.base import ObservationSpace, StorableHeuristic
 from hurl.names import needs
+from hurl.pieces import pieces
 from hurl.schedules import ConstantSchedule
 
 if TYPE_CHECKING:
@@ -379,12 +380,11 @@ def _evaluate(
     """Return h of all states and, where h can tell, which of them it knows, shape (N + E,)."""
     tells = getattr(guidance.heuristic, "known", None)
     values, known = np.empty(len(states)), np.empty(len(states), bool) if callable(tells) else None
-    for start in range(0, len(states), CHUNK):
-        piece = slice(start, start + CHUNK)
+    for piece in pieces(len(states), CHUNK):
         values[piece] = guidance.evaluate(states[piece])
         if known is not None and callable(tells):
             known[piece] = tells(states[piece])
-        progress(min(start + CHUNK, len(states)), len(states))
+        progress(piece.stop, len(states))
     return values, known
 
 

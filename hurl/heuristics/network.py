@@ -17,6 +17,7 @@ from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, Weights
 from hurl.heuristics.storage import check_shape
 from hurl.names import needs
+from hurl.pieces import pieces
 
 __all__ = [
     "Activation",
@@ -118,7 +119,7 @@ def in_chunks(function: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[
     """Return what a function of a batch returns, taking a large batch in pieces: its hidden values need memory."""
     if len(inputs) <= size:
         return function(inputs)
-    return np.concatenate([function(inputs[start : start + size]) for start in range(0, len(inputs), size)])
+    return np.concatenate([function(inputs[piece]) for piece in pieces(len(inputs), size)])
 
 
 def one_hot(inputs: NDArray[Any], n: int | None) -> Array:

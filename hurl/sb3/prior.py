@@ -16,10 +16,11 @@ from tqdm import tqdm
 
 from hurl.data import DatasetError, Episodes, discounted_returns, load_episodes
 from hurl.guidance import Guidance
+from hurl.pieces import pieces
 from hurl.prior import PriorData
 from hurl.sb3.spaces import check_spaces
 
-# Transitions whose h is computed in one call.
+# Transitions whose h is computed in one call, where they have been stored before they are guided.
 TRANSITIONS_PER_CALL = 4096
 
 
@@ -74,10 +75,10 @@ class LoggedTransitions:
             self._compute_returns(guidance)
 
     def _compute_terms(self, guidance: Guidance) -> None:
-        starts = range(0, self.episodes.transitions, TRANSITIONS_PER_CALL)
+        parts = pieces(self.episodes.transitions, TRANSITIONS_PER_CALL)
         # a bar on a terminal where it takes more than a moment
-        for start in tqdm(starts, "h of logged data", leave=False, delay=2.0, disable=None):
-            rows = np.arange(start, min(start + TRANSITIONS_PER_CALL, self.episodes.transitions))
+        for part in tqdm(parts, "h of logged data", leave=False, delay=2.0, disable=None):
+            rows = np.arange(part.start, part.stop)
             places = self._places(rows)
             self.terms[rows] = guidance.terms(self.states[places], self.states[places + 1], self.ended[rows])
 

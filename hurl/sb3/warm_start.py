@@ -18,6 +18,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from hurl.data import Episodes, load_episodes
+from hurl.pieces import pieces
 from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.internals import has_actor, has_memory, is_jax
 from hurl.sb3.spaces import check_spaces
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from minari import MinariDataset
 
 SUPPORTED = "SAC, TQC, CrossQ, TD3, DDPG, PPO, A2C and TRPO"
-# Transitions whose loss is computed in one call.
-TRANSITIONS_PER_CALL = 2048
+LOSSES_PER_CALL = 2048
 # Updates of a rehearsal in one call: always as many, so that SBX compiles them once.
 UPDATES_PER_CALL = 16
 
@@ -260,10 +260,6 @@ def _batches(generator: np.random.Generator, transitions: int, batch_size: int) 
     return generator.permutation(transitions)[: updates * batch_size].reshape(updates, batch_size)
 
 
-def _chunks(transitions: int) -> list[slice]:
-    return [slice(start, start + TRANSITIONS_PER_CALL) for start in range(0, transitions, TRANSITIONS_PER_CALL)]
-
-
 # Actors --------------------------------------------------------------------------------------------------------------
 
 
@@ -311,7 +307,8 @@ class _TorchActor:
     @torch.no_grad()
     def loss(self, data: _Data) -> float:
         self.policy.set_training_mode(False)
-        sums = [self._losses(data.observations[chunk], data.targets[chunk]).sum() for chunk in _chunks(len(data))]
+        parts = pieces(len(data), LOSSES_PER_CALL)
+        sums = [self._losses(data.observations[part], data.targets[part]).sum() for part in parts]
         return sum(map(float, sums)) / len(data)
 
     def write(self) -> None:
@@ -369,8 +366,8 @@ class _JaxActor:
 
     def loss(self, data: _Data) -> float:
         losses = [
-            self.compiled_losses(self.parameters, self.statistics, data.observations[chunk], data.targets[chunk])
-            for chunk in _chunks(len(data))
+            self.compiled_losses(self.parameters, self.statistics, data.observations[part], data.targets[part])
+            for part in pieces(len(data), LOSSES_PER_CALL)
         ]
         return float(np.concatenate(losses).mean(dtype=np.float64))
 
