@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hurl.discounting import check_gamma
 from hurl.ladder import PATIENCE, Bandit, Ladder
 from hurl.names import describe_exception
 from hurl.schedules import Schedule, check_coefficient
@@ -63,7 +64,7 @@ def reshape(
     :param lambda_: λ ∈ [0, 1]; 1 leaves the MDP as it is
     :return: r̃, shape (n,), in the floating type of `rewards`, and γ̃
     """
-    _check_gamma(gamma)
+    check_gamma(gamma, may_be_one=True)
     check_coefficient("lambda_", lambda_)
     rewards = _floating(rewards)
     if not np.shape(rewards) == np.shape(next_values) == np.shape(terminated):
@@ -104,6 +105,16 @@ def check_shaping(schedule: Schedule | Ladder, shaping: Shaping) -> None:
 
 class HeuristicError(ValueError):
     """A heuristic that did not return one finite number for each observation."""
+
+
+def check_same_gamma(heuristic: Heuristic, gamma: float) -> None:
+    """Refuse a heuristic whose values are for another discount, where it says for which."""
+    own = getattr(heuristic, "gamma", None)
+    if isinstance(own, int | float) and own != gamma:
+        raise HeuristicError(
+            f"{_name(heuristic)} is for gamma={own}, but here gamma={gamma}: fit one with gamma={gamma}, "
+            f"or run with gamma={own}"
+        )
 
 
 @dataclass
@@ -184,7 +195,7 @@ class Guidance:
     ) -> None:
         if not callable(heuristic):
             raise TypeError(f"the heuristic must be a function of a batch of observations, got {heuristic!r}")
-        _check_gamma(gamma)
+        check_gamma(gamma, may_be_one=True)
         schedule = Ladder() if schedule is None else schedule
         if not callable(schedule) and not isinstance(schedule, Ladder):
             raise TypeError(
@@ -222,13 +233,8 @@ class Guidance:
 
     @gamma.setter
     def gamma(self, gamma: float) -> None:
-        _check_gamma(gamma)
-        own = getattr(self.heuristic, "gamma", None)
-        if isinstance(own, float) and own != gamma:
-            raise HeuristicError(
-                f"{_name(self.heuristic)} is for gamma={own}, but here gamma={gamma}: fit one with gamma={gamma}, "
-                f"or run with gamma={own}"
-            )
+        check_gamma(gamma, may_be_one=True)
+        check_same_gamma(self.heuristic, gamma)
         self._gamma = gamma
 
     def start(self, seed: int | None = None) -> Guidance:
@@ -565,11 +571,6 @@ def _concatenate(first: Observations, second: Observations) -> Observations:
 def _floating(values: ArrayLike) -> Floats:
     array = np.asarray(values)
     return array if array.dtype.kind == "f" else array.astype(np.float64)
-
-
-def _check_gamma(gamma: float) -> None:
-    if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"gamma must lie in [0, 1], got {gamma!r}")
 
 
 def _name(heuristic: Heuristic) -> str:

@@ -256,7 +256,7 @@ def diagnose(
     episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
     guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of what h is for and returns
     if isinstance(h, StorableHeuristic):
-        h.check(episodes.observation_space, gamma)
+        h.check(episodes.observation_space, gamma=None)
     agents = None if agent is None else _load_agent(agent, root, episodes, gamma, time_limit)
     values, known = _evaluate(guidance, episodes.states, progress)
     returns, cut, used = _returns(episodes, values, gamma, time_limit)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from hurl.discounting import reverse_discounted_sum
-from hurl.tabular.mdp import FiniteMDP, Floats, check_gamma, check_indices, empirical_mdp
+from hurl.discounting import check_gamma, reverse_discounted_sum
+from hurl.tabular.mdp import FiniteMDP, Floats, check_indices, empirical_mdp
 from hurl.tabular.solve import bellman, optimal
 
 Integers = NDArray[np.int64]
