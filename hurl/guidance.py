@@ -17,6 +17,7 @@ from hurl.discounting import check_gamma
 from hurl.ladder import PATIENCE, Bandit, Ladder
 from hurl.names import describe_exception
 from hurl.schedules import Schedule, check_coefficient
+from hurl.values import check_argument, whole
 
 __all__ = [
     "Episode",
@@ -202,8 +203,7 @@ class Guidance:
                 "the schedule must be a function of the iteration, such as ConstantSchedule(0.9), or a Ladder, "
                 f"got {schedule!r}"
             )
-        if steps_per_iteration < 1:
-            raise ValueError(f"steps_per_iteration must be at least 1, got {steps_per_iteration!r}")
+        check_argument("steps_per_iteration", steps_per_iteration, whole(1))
         if shaping not in get_args(Shaping):
             raise ValueError(f"shaping must be one of {', '.join(get_args(Shaping))}, got {shaping!r}")
         check_shaping(schedule, shaping)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.schedules import KINDS, check_coefficient
+from hurl.values import check_argument, number, whole
 
 __all__ = ["Bandit", "Ladder", "rungs_for"]
 
@@ -79,10 +80,8 @@ class Ladder:
             raise ValueError(
                 f"a ladder's last rung must be 1, the problem itself, to fall back on: write Ladder{(*rungs, 1.0)}"
             )
-        if not isinstance(window, int) or window < BLOCKS_TO_DECIDE:
-            raise ValueError(f"window must be at least {BLOCKS_TO_DECIDE} iterations, got {window!r}")
-        if not 0.0 <= exploration < 1.0:
-            raise ValueError(f"exploration must be a share of the steps, from 0 to less than 1, got {exploration!r}")
+        check_argument("window", window, whole(BLOCKS_TO_DECIDE))
+        check_argument("exploration", exploration, number(0, 1, below=True))
         for name, value in (("rungs", tuple(map(float, rungs))), ("window", window), ("exploration", exploration)):
             object.__setattr__(self, name, value)
 

@@ -80,8 +80,8 @@ def test_the_notice_of_gym_is_not_printed():
     ("room", "foundations"),
     [
         ("data", {"discounting", "files", "names"}),
-        ("heuristics", {"data", "files", "guidance", "impala", "names", "own_code", "pieces", "schedules"}),
-        ("tabular", {"discounting", "guidance", "ladder", "names", "schedules"}),
+        ("heuristics", {"data", "files", "guidance", "impala", "names", "own_code", "pieces", "schedules", "values"}),
+        ("tabular", {"discounting", "guidance", "ladder", "names", "schedules", "values"}),
     ],
 )
 def test_dependencies_point_one_way(room, foundations):

@@ -326,7 +326,7 @@ def test_reshape_ignores_h_at_terminal_states_and_refuses_shapes_that_differ():
     [
         ({"gamma": 1.01}, r"gamma must lie in \[0, 1\], got 1.01"),
         ({"gamma": -0.5}, "got -0.5"),
-        ({"steps_per_iteration": 0}, "at least 1, got 0"),
+        ({"steps_per_iteration": 0}, "steps_per_iteration must be a whole number from 1 to .*, got 0"),
         ({"shaping": "pbsr"}, "hurl, pbrs, discounted-pbrs, got 'pbsr'"),
     ],
 )

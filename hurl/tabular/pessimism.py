@@ -13,6 +13,7 @@ from scipy import sparse
 from hurl.discounting import check_gamma, reverse_discounted_sum
 from hurl.tabular.mdp import FiniteMDP, Floats, check_indices, empirical_mdp
 from hurl.tabular.solve import bellman, optimal
+from hurl.values import check_argument, number, whole
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -147,10 +148,8 @@ def pessimistic_values(
     :param failure_probability: δ ∈ (0, 1)
     :param bonus_scale: scale ≥ 0
     """
-    if not 0.0 < failure_probability < 1.0:
-        raise ValueError(f"failure_probability must lie in (0, 1), got {failure_probability!r}")
-    if not 0.0 <= bonus_scale < math.inf:
-        raise ValueError(f"bonus_scale must be a number of at least 0, got {bonus_scale!r}")
+    check_argument("failure_probability", failure_probability, number(0, 1, above=True, below=True))
+    check_argument("bonus_scale", bonus_scale, number(0))
     lowest, highest = _value_range(batch, gamma, reward_range)
     logarithm = math.log(batch.counts.size * len(batch) / failure_probability)
     bonus = bonus_scale * (highest - lowest) * np.sqrt(logarithm / (2.0 * np.maximum(batch.counts, 1)))
@@ -172,8 +171,7 @@ def absorbing_values(
     :param reward_range: low and high, between which all rewards of the MDP lie; a terminal state pays 0
     :param minimum_count: m ≥ 1
     """
-    if minimum_count < 1:
-        raise ValueError(f"minimum_count must be at least 1, got {minimum_count!r}")
+    check_argument("minimum_count", minimum_count, whole(1))
     lowest, _ = _value_range(batch, gamma, reward_range)
     return _plan(batch, gamma, minimum_count=minimum_count, bonus=0.0, unsupported=lowest, lowest=lowest)
 
@@ -265,9 +263,8 @@ def sample_batch(
     :param rng: where all randomness comes from
     :param horizon: the time limit, the most steps of an episode
     """
-    for name, value in (("n_transitions", n_transitions), ("horizon", horizon)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value!r}")
+    check_argument("n_transitions", n_transitions, whole(1))
+    check_argument("horizon", horizon, whole(1))
     policy = mdp.check_policy(policy)
     probabilities = policy if policy.ndim == 2 else np.eye(mdp.n_actions)[policy]
     simulator = Simulator(mdp)
