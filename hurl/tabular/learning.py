@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from hurl.guidance import potential_term
 from hurl.schedules import Schedule, check_coefficient
 from hurl.tabular.mdp import FiniteMDP, Floats
-from hurl.tabular.pessimism import Batch, Simulator, pessimistic_values
+from hurl.tabular.pessimism import Batch, pessimistic_values
 from hurl.tabular.reshaping import check_heuristic
+from hurl.tabular.simulate import Simulator
 from hurl.tabular.solve import evaluate, expectation, optimal, uniform_policy
 from hurl.values import check_argument, number, whole
 

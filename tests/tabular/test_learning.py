@@ -12,8 +12,8 @@ import hurl
 from hurl.schedules import ConstantSchedule, LinearSchedule, Schedule
 from hurl.tabular.learning import q_learning, reference_heuristics, sample_complexity
 from hurl.tabular.mdp import FiniteMDP, mdp_from_gymnasium
-from hurl.tabular.pessimism import sample_batch
 from hurl.tabular.reshaping import reshaped
+from hurl.tabular.simulate import sample_batch
 from hurl.tabular.solve import bellman, evaluate, expectation, optimal, uniform_policy
 
 SETTINGS: dict[str, Any] = {"evaluation_interval": 100, "horizon": 400, "exploration": 0.3}

@@ -14,13 +14,12 @@ from hurl.tabular.mdp import FiniteMDP, mdp_from_gymnasium
 from hurl.tabular.pessimism import (
     Batch,
     BatchHeuristic,
-    Simulator,
     absorbing_values,
     monte_carlo_values,
     naive_values,
     pessimistic_values,
-    sample_batch,
 )
+from hurl.tabular.simulate import Simulator, sample_batch
 from hurl.tabular.solve import average_distribution, bellman, evaluate, optimal, uniform_policy
 from hurl.tabular.theory import bellman_pessimism, is_bellman_pessimistic, is_improvable
 from tests.tabular.strategies import mdps, seeds, thorough
