@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -20,7 +19,6 @@ from hurl.schedules import Schedule, check_coefficient
 from hurl.values import check_argument, whole
 
 __all__ = [
-    "Episode",
     "Guidance",
     "Heuristic",
     "HeuristicError",
@@ -35,8 +33,6 @@ Heuristic = Callable[[Any], ArrayLike]
 Shaping = Literal["hurl", "pbrs", "discounted-pbrs"]
 Floats = NDArray[np.floating[Any]]
 
-# How many of the newest episodes a guidance remembers: as many as Stable-Baselines3 averages its returns over.
-EPISODES = 100
 # What acts in an episode that one rung began and another goes on with.
 NO_RUNG = -1
 # The largest |h|: γ·h(s') − h(s), added to a reward, stays within the range of 32-bit floats.
@@ -150,20 +146,6 @@ class HeuristicStatistics:
         self.maximum = max(self.maximum, float(np.maximum.reduce(values)))
 
 
-@dataclass(frozen=True)
-class Episode:
-    """An episode that has ended: what it paid, and what h promised on its way.
-
-    :param total: its return, undiscounted, in units of the environment's own rewards
-    :param length: its steps
-    :param h_mean: the mean of h over the states that it came to
-    """
-
-    total: float
-    length: int
-    h_mean: float
-
-
 class Guidance:
     """A heuristic with a schedule or a ladder of λ: all that turns a base algorithm into a heuristic-guided one.
 
@@ -216,7 +198,6 @@ class Guidance:
         self._at_work: int | None = None
         self._heuristic_seconds, self._began = 0.0, perf_counter()
         self.bandit = Bandit(self.schedule) if isinstance(self.schedule, Ladder) else None
-        self.episodes: deque[Episode] = deque(maxlen=EPISODES)
         self.abandon_episodes()
         self.advance(0)
 
@@ -302,13 +283,12 @@ class Guidance:
 
     def state(self) -> dict[str, Any]:
         """Return how far it is, as JSON holds it; episodes that are going on are not in it."""
-        state = {"steps": self.steps, "episodes": [astuple(episode) for episode in self.episodes]}
+        state = {"steps": self.steps}
         return state if self.bandit is None else state | {"bandit": self.bandit.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         self.steps, self._target = 0, 0
-        self.episodes = deque((Episode(*values) for values in state["episodes"]), maxlen=EPISODES)
         self.abandon_episodes()
         if self.bandit is not None and "bandit" in state:
             self.bandit.restore(state["bandit"])
@@ -325,8 +305,8 @@ class Guidance:
     ) -> NDArray[np.float32]:
         """Take in the transitions that arrive together, one of each environment, calling the heuristic once.
 
-        They are counted, and h(s') goes into `statistics`, which are those of the present iteration. An episode that
-        ends goes into `episodes`, and where there is a ladder tells the bandit what its rung is worth.
+        They are counted, and h(s') goes into `statistics`, which are those of the present iteration. Where there is a
+        ladder, an episode that ends tells the bandit what its rung is worth.
 
         :param rewards: as the environments paid them, shape (n,)
         :param terminated: whether s' is terminal, shape (n,)
@@ -338,10 +318,11 @@ class Guidance:
         iterations = self.steps // self.steps_per_iteration
         self.advance(len(next_values))
         self.statistics.add(next_values)
-        self._add_to_episodes(np.asarray(rewards), next_values, terminated | np.asarray(truncated, bool))
-        if self.bandit is not None and self.steps // self.steps_per_iteration > iterations:
-            self.bandit.close_block()
-            self._warn_without_episodes(self.bandit)
+        if self.bandit is not None:
+            self._add_to_episodes(self.bandit, np.asarray(rewards), terminated | np.asarray(truncated, bool))
+            if self.steps // self.steps_per_iteration > iterations:
+                self.bandit.close_block()
+                self._warn_without_episodes(self.bandit)
         return self._terms(values, next_values, terminated)
 
     def _warn_without_episodes(self, bandit: Bandit) -> None:
@@ -354,22 +335,17 @@ class Guidance:
 
     def abandon_episodes(self) -> None:
         """Forget the episodes that are going on: their environments were reset."""
-        self._running = np.zeros((3, 0))
+        self._running = np.zeros((2, 0))  # returns and lengths so far
         self._acting = np.zeros(0, np.intp)
         self._turn: int | None = None
         self._turn_episodes = 0
 
-    def _add_to_episodes(self, rewards: NDArray[Any], next_values: NDArray[np.float32], ended: NDArray[Any]) -> None:
+    def _add_to_episodes(self, bandit: Bandit, rewards: NDArray[Any], ended: NDArray[Any]) -> None:
         if self._running.shape[1] != len(rewards):  # other environments than before
-            self._running = np.zeros((3, len(rewards)))
-        self._running += (rewards, np.ones(len(rewards)), next_values)
-        totals, lengths, _ = self._running if not ended.any() else self._running.copy()
-        for index in np.flatnonzero(ended):
-            total, length, h_total = self._running[:, index].tolist()
-            self.episodes.append(Episode(total, int(length), h_total / length))
-            self._running[:, index] = 0.0
-        if self.bandit is not None:
-            self._climb(self.bandit, ended, totals, lengths)
+            self._running = np.zeros((2, len(rewards)))
+        self._running += (rewards, np.ones(len(rewards)))
+        self._climb(bandit, ended, *self._running)
+        self._running[:, ended] = 0.0
 
     # The ladder ------------------------------------------------------------------------------------------------------
 

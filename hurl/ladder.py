@@ -19,6 +19,8 @@ from hurl.values import check_argument, number, whole
 
 __all__ = ["Bandit", "Ladder", "rungs_for"]
 
+# What a ladder is unless it is told otherwise, in Python and in a configuration.
+WINDOW, EXPLORATION = 8, 0.1
 # Of γ = 0.999, λ = 0.94: what did best on Hopper lies about there.
 HORIZON_EXPONENT = 0.4
 # Blocks of every rung that it takes to decide which is the best, and how sure that must be.
@@ -68,7 +70,7 @@ class Ladder:
     window: int
     exploration: float
 
-    def __init__(self, *rungs: float, window: int = 8, exploration: float = 0.1) -> None:
+    def __init__(self, *rungs: float, window: int = WINDOW, exploration: float = EXPLORATION) -> None:
         for rung in rungs:
             if not isinstance(rung, Real):
                 raise TypeError(f"the rungs of a ladder are numbers, got {rung!r}: write Ladder(0.9, 1.0)")
@@ -86,7 +88,9 @@ class Ladder:
             object.__setattr__(self, name, value)
 
     @classmethod
-    def for_run(cls, *, rungs: list[float] | None = None, window: int = 8, exploration: float = 0.1) -> Self:
+    def for_run(
+        cls, *, rungs: list[float] | None = None, window: int = WINDOW, exploration: float = EXPLORATION
+    ) -> Self:
         """Return the ladder that a configuration describes."""
         return cls(*(rungs or ()), window=window, exploration=exploration)
 
