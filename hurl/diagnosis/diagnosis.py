@@ -262,12 +262,10 @@ def diagnose(
     returns, cut, used = _returns(episodes, values, gamma, time_limit)
     discrete = isinstance(episodes.observation_space, Discrete)
     used_returns = state_means(returns[used], episodes.observations[used]) if discrete else returns[used]
-    used_values = values[episodes.positions][used]
-    fit = measure_fit(used_values, used_returns)
+    fit = measure_fit(values[episodes.positions][used], used_returns)
     residuals = best_backup_residuals(episodes, bellman_residuals(episodes, values, gamma))
     best = best_episodes(episodes, returns)
-    lead = lead_of_best(episodes, values, best, gamma=gamma)
-    bias = bias_terms(episodes, values, best, gamma=gamma, lambdas=LAMBDAS)
+    lead, bias, lambda0 = _suggest(episodes, values, fit, best, gamma)
     deviation = getattr(h, "deviation", None)
     departure, points = None, None
     if agents is not None:
@@ -286,7 +284,7 @@ def diagnose(
         lowest_value=float(values.min()),
         highest_value=float(values.max()),
         fit=fit,
-        rescaling=_rescaling(episodes, values, used, used_values, used_returns, fit, best, gamma),
+        rescaling=None if fit.r2_offset is None else _rescaling(episodes, values, used, used_returns, best, gamma),
         improvability=measure_improvability(episodes, values, residuals),
         best_return=float(returns[episodes.starts[best]].mean()),
         mean_return=float(returns[episodes.starts].mean()),
@@ -299,36 +297,39 @@ def diagnose(
         disagreement=measure_disagreement(deviation, episodes, best) if callable(deviation) else None,
         departure=departure,
         fitted_to_data=_is_fitted_to(h, episodes),
-        lambda0=suggest_lambda(fit, bias, lead, gamma),
+        lambda0=lambda0,
         evidence=Evidence(episodes, values, returns, residuals, used, best, points),
     )
 
 
+def _suggest(
+    episodes: Episodes, values: Floats, fit: Fit, best: Integers, gamma: float
+) -> tuple[float, tuple[BiasTerms, ...], float]:
+    """Return the lead of the best episodes, what h costs of it at several λ, and the λ that is suggested.
+
+    :param values: h of all states, shape (N + E,)
+    """
+    lead = lead_of_best(episodes, values, best, gamma=gamma)
+    bias = bias_terms(episodes, values, best, gamma=gamma, lambdas=LAMBDAS)
+    return lead, bias, suggest_lambda(fit, bias, lead, gamma)
+
+
 def _rescaling(
-    episodes: Episodes,
-    values: Floats,
-    used: Flags,
-    used_values: Floats,
-    returns: Floats,
-    fit: Fit,
-    best: Integers,
-    gamma: float,
+    episodes: Episodes, values: Floats, used: Flags, returns: Floats, best: Integers, gamma: float
 ) -> Rescaling | None:
     """Return the best line a·h + b, and the λ that would be suggested for it.
 
     :param values: h of all states, shape (N + E,)
-    :param used_values: h of the states that are used, shape (n,)
-    :param returns: G of these, shape (n,)
+    :param returns: G of the states that are used, shape (n,)
     """
+    used_values = values[episodes.positions][used]
     halves = np.random.default_rng(0).permutation(len(episodes)) % 2
-    found = None if fit.r2_offset is None else held_out_r2(used_values, returns, halves[episodes.episode_of[used]])
+    found = held_out_r2(used_values, returns, halves[episodes.episode_of[used]])
     if found is None:
         return None
     scale, offset = best_line(used_values, returns)
-    rescaled = scale * values + offset
-    bias = bias_terms(episodes, rescaled, best, gamma=gamma, lambdas=LAMBDAS)
-    lead = lead_of_best(episodes, rescaled, best, gamma=gamma)
-    lambda0 = suggest_lambda(measure_fit(scale * used_values + offset, returns), bias, lead, gamma)
+    fit = measure_fit(scale * used_values + offset, returns)
+    *_, lambda0 = _suggest(episodes, scale * values + offset, fit, best, gamma)
     return Rescaling(scale, offset, *found, lambda0)
 
 
