@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol, Self
 
 from hurl.names import Registry
-from hurl.values import NOTHING, check_argument, number, whole
+from hurl.values import check_argument, number, whole
 
 __all__ = ["KINDS", "ConstantSchedule", "ExponentialSchedule", "LinearSchedule", "Schedule", "TanhSchedule", "register"]
 
@@ -135,7 +135,8 @@ class TanhSchedule(_Configured):
                 "TanhSchedule takes either iterations (with alpha) or omega, "
                 f"got iterations={self.iterations!r} and omega={self.omega!r}"
             )
-        check_argument("omega", self.omega, number(0, above=True) | NOTHING)
+        if self.omega is not None:
+            check_argument("omega", self.omega, number(0, above=True))
         _check_rise(self.lambda0, self.alpha, 1 if self.iterations is None else self.iterations)
 
     def __call__(self, iteration: int) -> float:
