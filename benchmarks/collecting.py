@@ -19,8 +19,10 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -39,18 +41,21 @@ def contestants(transitions: int, threads: int, checkpoint: Path | None) -> dict
     from hurl.data import Policy, collect
     from hurl.data.rollout import roll_out
     from hurl.envs import make_env
-    from hurl.experiments.checkpoint import load_weights
     from hurl.experiments.config import load_config
-    from hurl.experiments.evaluate import build_policy
-    from hurl.experiments.policies import starter
+    from hurl.experiments.trainers.sb3 import build_policy
 
     env = make_env("Hopper-v4", N_ENVS, 0, threads=threads)
     models = [build_policy(load_config("hopper/sac"), env) for _ in range(2)]
     if checkpoint is not None:
         for model in models:
-            load_weights(model, checkpoint)
+            model.load(checkpoint)
     ours, theirs = models
-    policy = Policy("sac", starter(ours, deterministic=False), "benchmark", "sbx.SAC", "benchmark")
+
+    def start(seed: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        ours.seed(seed)
+        return lambda observations: ours.predict(observations)[0]
+
+    policy = Policy("sac", start, "benchmark", "sbx.SAC", "benchmark")
     pool = envpool.make("Hopper-v4", env_type="gymnasium", num_envs=N_ENVS, num_threads=threads, seed=0)
     pool.reset()
     actions = np.random.default_rng(0).uniform(-1, 1, (transitions // N_ENVS, N_ENVS, 3)).astype(np.float32)

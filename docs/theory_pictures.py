@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from hurl.tabular.chain import chain_figure, corridor_mdp, write_chain
+from hurl.tabular.chain import chain_figure, corridor_mdp
+from hurl.tabular.chain_picture import write_chain
 from hurl.tabular.learning import reference_heuristics, sample_complexity
 from hurl.tabular.mdp import mdp_from_gymnasium
-from hurl.tabular.pessimism import absorbing_values, monte_carlo_values, naive_values, pessimistic_values, sample_batch
+from hurl.tabular.pessimism import absorbing_values, monte_carlo_values, naive_values, pessimistic_values
 from hurl.tabular.reshaping import reshaped
+from hurl.tabular.simulate import sample_batch
 from hurl.tabular.solve import evaluate, expectation, optimal, uniform_policy
 from hurl.tabular.theory import bias_bound, decompose, improvability_gap, improvement_margin, linf_bias_bound
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from hurl.guidance import Guidance, HeuristicError, reshape
 from hurl.ladder import Ladder
-from hurl.names import IN_USE, take_folders
 from hurl.notices import silence_notices
+from hurl.own_code import IN_USE, take_folders
 from hurl.prior import PriorData
 from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule, TanhSchedule
 

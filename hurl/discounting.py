@@ -1,4 +1,4 @@
-"""Discounted sums over episodes that lie end to end in an array."""
+"""Discounts, and discounted sums over episodes that lie end to end in an array."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["TimeLimit", "reverse_discounted_sum"]
+__all__ = ["TimeLimit", "check_gamma", "reverse_discounted_sum"]
 
 # What returns count after a time limit: nothing, the value of the state there, or the episode is left out.
 TimeLimit = Literal["cut", "bootstrap", "drop"]
+
+
+def check_gamma(gamma: float, *, may_be_one: bool = False) -> None:
+    """Refuse a discount outside of [0, 1), or of [0, 1] where episodes end."""
+    if not (0.0 <= gamma < 1.0 or (may_be_one and gamma == 1.0)):
+        raise ValueError(f"gamma must lie in [0, 1{']' if may_be_one else ')'}, got {gamma!r}")
 
 
 def reverse_discounted_sum(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -13,12 +12,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hurl.discounting import check_gamma
 from hurl.ladder import PATIENCE, Bandit, Ladder
 from hurl.names import describe_exception
 from hurl.schedules import Schedule, check_coefficient
+from hurl.values import check_argument, whole
 
 __all__ = [
-    "Episode",
     "Guidance",
     "Heuristic",
     "HeuristicError",
@@ -33,8 +33,6 @@ Heuristic = Callable[[Any], ArrayLike]
 Shaping = Literal["hurl", "pbrs", "discounted-pbrs"]
 Floats = NDArray[np.floating[Any]]
 
-# How many of the newest episodes a guidance remembers: as many as Stable-Baselines3 averages its returns over.
-EPISODES = 100
 # What acts in an episode that one rung began and another goes on with.
 NO_RUNG = -1
 # The largest |h|: γ·h(s') − h(s), added to a reward, stays within the range of 32-bit floats.
@@ -63,7 +61,7 @@ def reshape(
     :param lambda_: λ ∈ [0, 1]; 1 leaves the MDP as it is
     :return: r̃, shape (n,), in the floating type of `rewards`, and γ̃
     """
-    _check_gamma(gamma)
+    check_gamma(gamma, may_be_one=True)
     check_coefficient("lambda_", lambda_)
     rewards = _floating(rewards)
     if not np.shape(rewards) == np.shape(next_values) == np.shape(terminated):
@@ -106,6 +104,16 @@ class HeuristicError(ValueError):
     """A heuristic that did not return one finite number for each observation."""
 
 
+def check_same_gamma(heuristic: Heuristic, gamma: float) -> None:
+    """Refuse a heuristic whose values are for another discount, where it says for which."""
+    own = getattr(heuristic, "gamma", None)
+    if isinstance(own, int | float) and own != gamma:
+        raise HeuristicError(
+            f"{_name(heuristic)} is for gamma={own}, but here gamma={gamma}: fit one with gamma={gamma}, "
+            f"or run with gamma={own}"
+        )
+
+
 @dataclass
 class HeuristicStatistics:
     """Running mean, minimum and maximum of h over the observations that arrived."""
@@ -136,20 +144,6 @@ class HeuristicStatistics:
         self.total += float(np.add.reduce(values, dtype=np.float64))
         self.minimum = min(self.minimum, float(np.minimum.reduce(values)))
         self.maximum = max(self.maximum, float(np.maximum.reduce(values)))
-
-
-@dataclass(frozen=True)
-class Episode:
-    """An episode that has ended: what it paid, and what h promised on its way.
-
-    :param total: its return, undiscounted, in units of the environment's own rewards
-    :param length: its steps
-    :param h_mean: the mean of h over the states that it came to
-    """
-
-    total: float
-    length: int
-    h_mean: float
 
 
 class Guidance:
@@ -184,15 +178,14 @@ class Guidance:
     ) -> None:
         if not callable(heuristic):
             raise TypeError(f"the heuristic must be a function of a batch of observations, got {heuristic!r}")
-        _check_gamma(gamma)
+        check_gamma(gamma, may_be_one=True)
         schedule = Ladder() if schedule is None else schedule
         if not callable(schedule) and not isinstance(schedule, Ladder):
             raise TypeError(
                 "the schedule must be a function of the iteration, such as ConstantSchedule(0.9), or a Ladder, "
                 f"got {schedule!r}"
             )
-        if steps_per_iteration < 1:
-            raise ValueError(f"steps_per_iteration must be at least 1, got {steps_per_iteration!r}")
+        check_argument("steps_per_iteration", steps_per_iteration, whole(1))
         if shaping not in get_args(Shaping):
             raise ValueError(f"shaping must be one of {', '.join(get_args(Shaping))}, got {shaping!r}")
         check_shaping(schedule, shaping)
@@ -205,7 +198,6 @@ class Guidance:
         self._at_work: int | None = None
         self._heuristic_seconds, self._began = 0.0, perf_counter()
         self.bandit = Bandit(self.schedule) if isinstance(self.schedule, Ladder) else None
-        self.episodes: deque[Episode] = deque(maxlen=EPISODES)
         self.abandon_episodes()
         self.advance(0)
 
@@ -222,13 +214,8 @@ class Guidance:
 
     @gamma.setter
     def gamma(self, gamma: float) -> None:
-        _check_gamma(gamma)
-        own = getattr(self.heuristic, "gamma", None)
-        if isinstance(own, float) and own != gamma:
-            raise HeuristicError(
-                f"{_name(self.heuristic)} is for gamma={own}, but here gamma={gamma}: fit one with gamma={gamma}, "
-                f"or run with gamma={own}"
-            )
+        check_gamma(gamma, may_be_one=True)
+        check_same_gamma(self.heuristic, gamma)
         self._gamma = gamma
 
     def start(self, seed: int | None = None) -> Guidance:
@@ -296,13 +283,12 @@ class Guidance:
 
     def state(self) -> dict[str, Any]:
         """Return how far it is, as JSON holds it; episodes that are going on are not in it."""
-        state = {"steps": self.steps, "episodes": [astuple(episode) for episode in self.episodes]}
+        state = {"steps": self.steps}
         return state if self.bandit is None else state | {"bandit": self.bandit.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         self.steps, self._target = 0, 0
-        self.episodes = deque((Episode(*values) for values in state["episodes"]), maxlen=EPISODES)
         self.abandon_episodes()
         if self.bandit is not None and "bandit" in state:
             self.bandit.restore(state["bandit"])
@@ -319,8 +305,8 @@ class Guidance:
     ) -> NDArray[np.float32]:
         """Take in the transitions that arrive together, one of each environment, calling the heuristic once.
 
-        They are counted, and h(s') goes into `statistics`, which are those of the present iteration. An episode that
-        ends goes into `episodes`, and where there is a ladder tells the bandit what its rung is worth.
+        They are counted, and h(s') goes into `statistics`, which are those of the present iteration. Where there is a
+        ladder, an episode that ends tells the bandit what its rung is worth.
 
         :param rewards: as the environments paid them, shape (n,)
         :param terminated: whether s' is terminal, shape (n,)
@@ -332,10 +318,11 @@ class Guidance:
         iterations = self.steps // self.steps_per_iteration
         self.advance(len(next_values))
         self.statistics.add(next_values)
-        self._add_to_episodes(np.asarray(rewards), next_values, terminated | np.asarray(truncated, bool))
-        if self.bandit is not None and self.steps // self.steps_per_iteration > iterations:
-            self.bandit.close_block()
-            self._warn_without_episodes(self.bandit)
+        if self.bandit is not None:
+            self._add_to_episodes(self.bandit, np.asarray(rewards), terminated | np.asarray(truncated, bool))
+            if self.steps // self.steps_per_iteration > iterations:
+                self.bandit.close_block()
+                self._warn_without_episodes(self.bandit)
         return self._terms(values, next_values, terminated)
 
     def _warn_without_episodes(self, bandit: Bandit) -> None:
@@ -348,22 +335,17 @@ class Guidance:
 
     def abandon_episodes(self) -> None:
         """Forget the episodes that are going on: their environments were reset."""
-        self._running = np.zeros((3, 0))
+        self._running = np.zeros((2, 0))  # returns and lengths so far
         self._acting = np.zeros(0, np.intp)
         self._turn: int | None = None
         self._turn_episodes = 0
 
-    def _add_to_episodes(self, rewards: NDArray[Any], next_values: NDArray[np.float32], ended: NDArray[Any]) -> None:
+    def _add_to_episodes(self, bandit: Bandit, rewards: NDArray[Any], ended: NDArray[Any]) -> None:
         if self._running.shape[1] != len(rewards):  # other environments than before
-            self._running = np.zeros((3, len(rewards)))
-        self._running += (rewards, np.ones(len(rewards)), next_values)
-        totals, lengths, _ = self._running if not ended.any() else self._running.copy()
-        for index in np.flatnonzero(ended):
-            total, length, h_total = self._running[:, index].tolist()
-            self.episodes.append(Episode(total, int(length), h_total / length))
-            self._running[:, index] = 0.0
-        if self.bandit is not None:
-            self._climb(self.bandit, ended, totals, lengths)
+            self._running = np.zeros((2, len(rewards)))
+        self._running += (rewards, np.ones(len(rewards)))
+        self._climb(bandit, ended, *self._running)
+        self._running[:, ended] = 0.0
 
     # The ladder ------------------------------------------------------------------------------------------------------
 
@@ -565,11 +547,6 @@ def _concatenate(first: Observations, second: Observations) -> Observations:
 def _floating(values: ArrayLike) -> Floats:
     array = np.asarray(values)
     return array if array.dtype.kind == "f" else array.astype(np.float64)
-
-
-def _check_gamma(gamma: float) -> None:
-    if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"gamma must lie in [0, 1], got {gamma!r}")
 
 
 def _name(heuristic: Heuristic) -> str:

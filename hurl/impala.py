@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from hurl.data import Episodes
+from hurl.pieces import pieces
 
 __all__ = ["ImpalaCNN", "Regression", "channels_first", "predict", "value_network"]
 
@@ -101,7 +102,7 @@ class Regression:
         """Take one step: the gradient of the batch's mean is the sum of its chunks' shares. Return the loss."""
         self.optimiser.zero_grad()
         total = 0.0
-        for rows in _chunks(len(batch)):
+        for rows in pieces(len(batch), CHUNK):
             chunk = batch[rows]
             values = _values(self.network, episodes.states[episodes.positions[chunk]])
             scaled = torch.tensor((targets[chunk] - self.mean) / self.scale, dtype=torch.float32)
@@ -134,7 +135,7 @@ def predict(network: ImpalaCNN, images: Images) -> NDArray[np.float32]:
     """Return the network's value of each image, channels first or last, shape (n,)."""
     values = np.empty(len(images), np.float32)
     with torch.inference_mode():
-        for rows in _chunks(len(images)):
+        for rows in pieces(len(images), CHUNK):
             values[rows] = _values(network, images[rows]).cpu().numpy()
     return values
 
@@ -146,10 +147,6 @@ def _values(network: ImpalaCNN, images: Images) -> Tensor:
         tensor = tensor.permute(0, 3, 1, 2)
     outputs: dict[str, Tensor] = network(tensor.contiguous(memory_format=torch.channels_last))
     return outputs["value"][:, 0]
-
-
-def _chunks(count: int) -> Iterator[slice]:
-    return (slice(start, start + CHUNK) for start in range(0, count, CHUNK))
 
 
 def _channels_last(shape: Sequence[int]) -> bool:

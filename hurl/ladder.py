@@ -15,9 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.schedules import KINDS, check_coefficient
+from hurl.values import check_argument, number, whole
 
 __all__ = ["Bandit", "Ladder", "rungs_for"]
 
+# What a ladder is unless it is told otherwise, in Python and in a configuration.
+WINDOW, EXPLORATION = 8, 0.1
 # Of γ = 0.999, λ = 0.94: what did best on Hopper lies about there.
 HORIZON_EXPONENT = 0.4
 # Blocks of every rung that it takes to decide which is the best, and how sure that must be.
@@ -67,7 +70,7 @@ class Ladder:
     window: int
     exploration: float
 
-    def __init__(self, *rungs: float, window: int = 8, exploration: float = 0.1) -> None:
+    def __init__(self, *rungs: float, window: int = WINDOW, exploration: float = EXPLORATION) -> None:
         for rung in rungs:
             if not isinstance(rung, Real):
                 raise TypeError(f"the rungs of a ladder are numbers, got {rung!r}: write Ladder(0.9, 1.0)")
@@ -79,15 +82,15 @@ class Ladder:
             raise ValueError(
                 f"a ladder's last rung must be 1, the problem itself, to fall back on: write Ladder{(*rungs, 1.0)}"
             )
-        if not isinstance(window, int) or window < BLOCKS_TO_DECIDE:
-            raise ValueError(f"window must be at least {BLOCKS_TO_DECIDE} iterations, got {window!r}")
-        if not 0.0 <= exploration < 1.0:
-            raise ValueError(f"exploration must be a share of the steps, from 0 to less than 1, got {exploration!r}")
+        check_argument("window", window, whole(BLOCKS_TO_DECIDE))
+        check_argument("exploration", exploration, number(0, 1, below=True))
         for name, value in (("rungs", tuple(map(float, rungs))), ("window", window), ("exploration", exploration)):
             object.__setattr__(self, name, value)
 
     @classmethod
-    def for_run(cls, *, rungs: list[float] | None = None, window: int = 8, exploration: float = 0.1) -> Self:
+    def for_run(
+        cls, *, rungs: list[float] | None = None, window: int = WINDOW, exploration: float = EXPLORATION
+    ) -> Self:
         """Return the ladder that a configuration describes."""
         return cls(*(rungs or ()), window=window, exploration=exploration)
 

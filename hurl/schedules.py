@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol, Self
 
 from hurl.names import Registry
+from hurl.values import check_argument, number, whole
 
 __all__ = ["KINDS", "ConstantSchedule", "ExponentialSchedule", "LinearSchedule", "Schedule", "TanhSchedule", "register"]
 
@@ -134,8 +135,8 @@ class TanhSchedule(_Configured):
                 "TanhSchedule takes either iterations (with alpha) or omega, "
                 f"got iterations={self.iterations!r} and omega={self.omega!r}"
             )
-        if self.omega is not None and not self.omega > 0:
-            raise ValueError(f"omega must be positive, got {self.omega!r}")
+        if self.omega is not None:
+            check_argument("omega", self.omega, number(0, above=True))
         _check_rise(self.lambda0, self.alpha, 1 if self.iterations is None else self.iterations)
 
     def __call__(self, iteration: int) -> float:
@@ -161,10 +162,8 @@ def _check_iteration(iteration: int) -> None:
 
 def _check_rise(lambda0: float, alpha: float, iterations: int) -> None:
     check_coefficient("lambda0", lambda0)
-    if not alpha > 0:
-        raise ValueError(f"alpha must be positive, got {alpha!r}")
-    if iterations < 1:
-        raise ValueError(f"iterations must be at least 1, got {iterations!r}")
+    check_argument("alpha", alpha, number(0, above=True))
+    check_argument("iterations", iterations, whole(1))
 
 
 def _progress(iteration: int, alpha: float, iterations: int) -> float:

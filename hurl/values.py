@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, Literal
 
+import numpy as np
+
 __all__ = [
     "FLAG",
     "MAPPING",
@@ -18,6 +20,7 @@ __all__ = [
     "Backend",
     "Kind",
     "Kinds",
+    "check_argument",
     "check_value",
     "check_values",
     "list_of",
@@ -69,22 +72,27 @@ def whole(least: int, most: int = LARGEST) -> Kind:
     )
 
 
-def number(least: float = -inf, most: float = inf, *, above: bool = False) -> Kind:
+def number(least: float = -inf, most: float = inf, *, above: bool = False, below: bool = False) -> Kind:
     """Return the kind of finite numbers within some limits.
 
     :param above: whether the lower limit itself is excluded
+    :param below: whether the upper limit itself is excluded
     """
     words = {
         (-inf, inf): "a finite number",
         (0, inf): "a positive finite number" if above else "a finite number that is not negative",
-    }.get((least, most), f"a number {'above' if above else 'from'} {least:g} {'up ' if above else ''}to {most:g}")
+    }.get((least, most), f"a number {'above' if above else 'from'} {least:g} {_up_to(above, below)} {most:g}")
 
     def accepts(value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             return False
-        return least <= value <= most and not (above and value == least)
+        return least <= value <= most and not (above and value == least) and not (below and value == most)
 
     return Kind(words, accepts)
+
+
+def _up_to(above: bool, below: bool) -> str:
+    return "to below" if below else "up to" if above else "to"
 
 
 def word(*choices: str) -> Kind:
@@ -115,6 +123,15 @@ def check_value(name: str, value: Any, kind: Kind) -> None:
     """Refuse a value that is not of a kind."""
     if not kind.accepts(value):
         raise ValueError(f"{name} must be {kind.words}, got {show(value)}")
+
+
+def check_argument(name: str, value: Any, kind: Kind, error: type[ValueError] = ValueError) -> None:
+    """Refuse an argument that is not of a kind; NumPy's numbers count as Python's, which alone are in files.
+
+    :param error: what is raised
+    """
+    if not kind.accepts(value.item() if isinstance(value, np.generic) else value):
+        raise error(f"{name} must be {kind.words}, got {show(value)}")
 
 
 def check_values(values: Mapping[str, Any], kinds: Kinds, prefix: str = "") -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from hurl.experiments.process import prepare_process
 from hurl.experiments.ray_start import ray_here as start_ray
-from hurl.names import FOLDERS, IN_USE
+from hurl.own_code import FOLDERS, IN_USE
 
 prepare_process(threads=1)
 

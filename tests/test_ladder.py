@@ -40,10 +40,10 @@ def test_bad_rungs_are_named(rungs, message):
 
 
 def test_bad_settings_are_named():
-    with pytest.raises(ValueError, match="window must be at least 4 iterations, got 3"):
+    with pytest.raises(ValueError, match=r"window must be a whole number from 4 to .*, got 3"):
         hurl.Ladder(0.5, 1.0, window=3)
     for exploration in (-0.1, 1.0):
-        with pytest.raises(ValueError, match=f"exploration must be a share of the steps, .* got {exploration}"):
+        with pytest.raises(ValueError, match=f"exploration must be a number from 0 to below 1, got {exploration}"):
             hurl.Ladder(0.5, 1.0, exploration=exploration)
     with pytest.raises(TypeError, match=r"are numbers, got \[0.9, 1.0\]: write Ladder\(0.9, 1.0\)"):
         hurl.Ladder([0.9, 1.0])

@@ -28,7 +28,7 @@ from hurl.experiments.tuning.scale import Scale, Timing
 from hurl.experiments.tuning.study import StudyConfig, setting_up
 from hurl.experiments.tuning.trials import run_trial
 from hurl.heuristics import Engineered, Zero, max_of, scaled
-from hurl.names import UntrustedCodeError, find_function, look_beside, look_in, take_folders
+from hurl.own_code import UntrustedCodeError, find_function, look_beside, look_in, take_folders
 from hurl.reports import collect_runs
 from tests.data.examples import write_minari
 from tests.experiments.conftest import SMALL
@@ -79,7 +79,7 @@ def lent(tmp_path):
 @pytest.mark.parametrize(
     "name",
     ["builtins:eval", "pickle:loads", "os:system", "os.path:exists", "antigravity:anything", "lent:loads",
-     "lent:rmtree", "lent:some", "hurl.names:import_module", "importlib:import_module"],
+     "lent:rmtree", "lent:some", "hurl.own_code:import_module", "importlib:import_module"],
 )  # fmt: skip
 def test_the_standard_library_is_never_run_by_a_name(name, lent):
     with pytest.raises(ValueError, match=r"is of Python's standard library, which is never run by a name"):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hurl.cli import campaign, chain, collect, diagnose, fit, presets, report, reproduce, runs, tune
 from hurl.cli.app import app, report_error
-from hurl.names import look_in
+from hurl.own_code import look_in
 
 __all__ = ["campaign", "chain", "collect", "diagnose", "fit", "main", "presets", "report", "reproduce", "runs", "tune"]
 

@@ -10,7 +10,7 @@ import typer
 from hurl.cli.app import Settings, Trust, app, say
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign
 from hurl.experiments.campaign import parse_seeds, plan_campaign, run_name
-from hurl.names import look_beside
+from hurl.own_code import look_beside
 
 
 @app.command(

@@ -19,7 +19,8 @@ def chain(
     ] = "settled",
 ) -> None:
     """Reproduce the paper's Figure 1: a good and a bad heuristic on a chain of ten states."""
-    from hurl.tabular.chain import arrows, write_chain
+    from hurl.tabular.chain import arrows
+    from hurl.tabular.chain_picture import write_chain
 
     figure = write_chain(out, rewards)
     headings = ("h = 0" if name == "zero" else f"{name} h" for name in figure.curves)

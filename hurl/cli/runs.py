@@ -19,7 +19,7 @@ from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.experiments.libraries import check_algorithm
 from hurl.experiments.process import prepare_process
-from hurl.names import look_beside
+from hurl.own_code import look_beside
 
 
 @app.command(epilog="Example:  hurl train sparse-reacher/hurl --seed 1 --set iterations=50")
@@ -45,7 +45,7 @@ def train(
     look_beside(split_variant(source)[0])
     folder = out or CampaignFolder(RUNS).run(run_name(source), config.seed)
     if goes_on:
-        config = RunFolder(folder).read_config_anew(settings or [], named=config.code, trust=trust)
+        config = RunFolder(folder).read_config_to_train(settings or [], named=config.code, trust=trust)
     prepare_process(config.threads)
     if config.data is not None and config.needs_data:
         plan, data = Campaign(RUNS, trust=trust), config.data

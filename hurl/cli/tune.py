@@ -18,7 +18,7 @@ from hurl.experiments.metrics import LABELS
 from hurl.experiments.process import prepare_process
 from hurl.experiments.tasks import State
 from hurl.experiments.tuning.grid import TRIALS, Stage, TuningError, check_stage, find_source, read_grid
-from hurl.names import check_trust, foreign_code, look_beside
+from hurl.own_code import check_trust, foreign_code, look_beside
 
 if TYPE_CHECKING:
     from hurl.experiments.tuning.study import Study

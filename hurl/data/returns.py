@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hurl.data.episodes import Episodes
 from hurl.data.storage import DatasetError
-from hurl.discounting import TimeLimit, reverse_discounted_sum
+from hurl.discounting import TimeLimit, check_gamma, reverse_discounted_sum
 
 
 def discounted_returns(
@@ -39,8 +39,7 @@ def bootstrap_weights(episodes: Episodes, *, gamma: float) -> NDArray[np.float64
 
 def usable_episodes(episodes: Episodes, gamma: float, time_limit: TimeLimit) -> Episodes:
     """Return the episodes whose returns count; γ, or a treatment of time limits, that can't be is refused."""
-    if not 0.0 <= gamma < 1.0:
-        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
+    check_gamma(gamma)
     if time_limit not in get_args(TimeLimit):
         raise ValueError(f"time_limit must be one of {', '.join(get_args(TimeLimit))}, got {time_limit!r}")
     if time_limit != "drop":

@@ -44,6 +44,7 @@ from hurl.diagnosis.verdict import LAMBDAS, doubts, suggest_lambda, verdict
 from hurl.guidance import Guidance, Heuristic
 from hurl.heuristics.base import ObservationSpace, StorableHeuristic
 from hurl.names import needs
+from hurl.pieces import pieces
 from hurl.schedules import ConstantSchedule
 
 if TYPE_CHECKING:
@@ -255,18 +256,16 @@ def diagnose(
     episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
     guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of what h is for and returns
     if isinstance(h, StorableHeuristic):
-        h.check(episodes.observation_space, gamma)
+        h.check(episodes.observation_space, gamma=None)
     agents = None if agent is None else _load_agent(agent, root, episodes, gamma, time_limit)
     values, known = _evaluate(guidance, episodes.states, progress)
     returns, cut, used = _returns(episodes, values, gamma, time_limit)
     discrete = isinstance(episodes.observation_space, Discrete)
     used_returns = state_means(returns[used], episodes.observations[used]) if discrete else returns[used]
-    used_values = values[episodes.positions][used]
-    fit = measure_fit(used_values, used_returns)
+    fit = measure_fit(values[episodes.positions][used], used_returns)
     residuals = best_backup_residuals(episodes, bellman_residuals(episodes, values, gamma))
     best = best_episodes(episodes, returns)
-    lead = lead_of_best(episodes, values, best, gamma=gamma)
-    bias = bias_terms(episodes, values, best, gamma=gamma, lambdas=LAMBDAS)
+    lead, bias, lambda0 = _suggest(episodes, values, fit, best, gamma)
     deviation = getattr(h, "deviation", None)
     departure, points = None, None
     if agents is not None:
@@ -285,7 +284,7 @@ def diagnose(
         lowest_value=float(values.min()),
         highest_value=float(values.max()),
         fit=fit,
-        rescaling=_rescaling(episodes, values, used, used_values, used_returns, fit, best, gamma),
+        rescaling=None if fit.r2_offset is None else _rescaling(episodes, values, used, used_returns, best, gamma),
         improvability=measure_improvability(episodes, values, residuals),
         best_return=float(returns[episodes.starts[best]].mean()),
         mean_return=float(returns[episodes.starts].mean()),
@@ -298,36 +297,39 @@ def diagnose(
         disagreement=measure_disagreement(deviation, episodes, best) if callable(deviation) else None,
         departure=departure,
         fitted_to_data=_is_fitted_to(h, episodes),
-        lambda0=suggest_lambda(fit, bias, lead, gamma),
+        lambda0=lambda0,
         evidence=Evidence(episodes, values, returns, residuals, used, best, points),
     )
 
 
+def _suggest(
+    episodes: Episodes, values: Floats, fit: Fit, best: Integers, gamma: float
+) -> tuple[float, tuple[BiasTerms, ...], float]:
+    """Return the lead of the best episodes, what h costs of it at several λ, and the λ that is suggested.
+
+    :param values: h of all states, shape (N + E,)
+    """
+    lead = lead_of_best(episodes, values, best, gamma=gamma)
+    bias = bias_terms(episodes, values, best, gamma=gamma, lambdas=LAMBDAS)
+    return lead, bias, suggest_lambda(fit, bias, lead, gamma)
+
+
 def _rescaling(
-    episodes: Episodes,
-    values: Floats,
-    used: Flags,
-    used_values: Floats,
-    returns: Floats,
-    fit: Fit,
-    best: Integers,
-    gamma: float,
+    episodes: Episodes, values: Floats, used: Flags, returns: Floats, best: Integers, gamma: float
 ) -> Rescaling | None:
     """Return the best line a·h + b, and the λ that would be suggested for it.
 
     :param values: h of all states, shape (N + E,)
-    :param used_values: h of the states that are used, shape (n,)
-    :param returns: G of these, shape (n,)
+    :param returns: G of the states that are used, shape (n,)
     """
+    used_values = values[episodes.positions][used]
     halves = np.random.default_rng(0).permutation(len(episodes)) % 2
-    found = None if fit.r2_offset is None else held_out_r2(used_values, returns, halves[episodes.episode_of[used]])
+    found = held_out_r2(used_values, returns, halves[episodes.episode_of[used]])
     if found is None:
         return None
     scale, offset = best_line(used_values, returns)
-    rescaled = scale * values + offset
-    bias = bias_terms(episodes, rescaled, best, gamma=gamma, lambdas=LAMBDAS)
-    lead = lead_of_best(episodes, rescaled, best, gamma=gamma)
-    lambda0 = suggest_lambda(measure_fit(scale * used_values + offset, returns), bias, lead, gamma)
+    fit = measure_fit(scale * used_values + offset, returns)
+    *_, lambda0 = _suggest(episodes, scale * values + offset, fit, best, gamma)
     return Rescaling(scale, offset, *found, lambda0)
 
 
@@ -379,12 +381,11 @@ def _evaluate(
     """Return h of all states and, where h can tell, which of them it knows, shape (N + E,)."""
     tells = getattr(guidance.heuristic, "known", None)
     values, known = np.empty(len(states)), np.empty(len(states), bool) if callable(tells) else None
-    for start in range(0, len(states), CHUNK):
-        piece = slice(start, start + CHUNK)
+    for piece in pieces(len(states), CHUNK):
         values[piece] = guidance.evaluate(states[piece])
         if known is not None and callable(tells):
             known[piece] = tells(states[piece])
-        progress(min(start + CHUNK, len(states)), len(states))
+        progress(piece.stop, len(states))
     return values, known
 
 

@@ -31,8 +31,13 @@ BEST_SHARE = 0.1
 ROUNDING = 1e-6
 OWN_STATES = 0.99  # the share of the data's own states that count as of the data
 NORMAL_QUANTILE = 1.959964  # of a confidence of 95 %
-# Coverage is measured on samples: it asks for thousands of neighbours, not for millions.
-FOLDS, SAMPLES, QUERIES, NEAR, FEATURES, PIECE = 10, 10_000, 2_000, 0.5, 32, 1_000
+# Coverage is measured on samples: so many states are asked for their neighbours among so many, not millions.
+SAMPLES = 10_000
+QUERIES = 2_000
+FOLDS = 10  # parts of the episodes, each of which is asked for among the others
+NEAR = 0.5  # how far a neighbour may be, as a share of the spread of all
+FEATURES = 32  # numbers of a state that distances are of; longer ones are projected
+PIECE = 1_000  # states whose numbers are computed at once
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from hurl.envs.pool import EnvPoolVecEnv, single_precision
 from hurl.envs.sparse_reacher import HORIZON, SPARSE_REACHER_ID, SparseReacherVecEnv
-from hurl.names import UnknownEnvironmentError, describe_exception, find_maker, find_module, needs
+from hurl.names import UnknownEnvironmentError, describe_exception, needs
+from hurl.own_code import find_maker, find_module
 from hurl.values import MOST_ENVIRONMENTS, NOTHING, TEXT, Backend, check_value, show, whole
 
 Wrapper = Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]

@@ -35,7 +35,7 @@ def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic, *, tr
         if not isinstance(schedule, Ladder):  # the last rung of which is the original problem
             check_estimates_original(schedule(state["iteration"]), config.guidance.shaping)
     with closing(build_environment(config, 1, config.seed)) as env:
-        with run_of(checkpoint).told():
+        with run_of(checkpoint).naming_config():
             policy = build_policy(config, env)
         policy.load(checkpoint)
         load_weights(policy.model, checkpoint)  # of a ladder those of λ = 1, not of the best rung

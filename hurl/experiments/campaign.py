@@ -22,7 +22,8 @@ from hurl.experiments.libraries import check_algorithm
 from hurl.experiments.recipes import Recipe, recipe_of
 from hurl.experiments.tasks import Task
 from hurl.files import aside
-from hurl.names import foreign_code, is_yaml, nearest_or_all
+from hurl.names import is_yaml, nearest_or_all
+from hurl.own_code import foreign_code
 
 MOST_SEEDS = 10_000
 

@@ -34,6 +34,7 @@ from hurl.files import read_regular
 from hurl.guidance import Shaping, check_shaping
 from hurl.ladder import Ladder
 from hurl.names import HeuristicFunction, HeuristicName, is_yaml, nearest, nearest_or_all, parse_heuristic
+from hurl.prior import PriorData
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
 from hurl.values import MOST_ENVIRONMENTS, MOST_THREADS, Backend, show
@@ -311,7 +312,7 @@ class PriorConfig(Strict):
         None, description="the id of a Minari dataset, e.g. hopper/behaviour-v0; none means the run's data"
     )
     root: Path | None = Field(None, description="the folder of Minari datasets, the user's own by default")
-    share: float = Field(0.5, gt=0, lt=1, description="of every batch")
+    share: float = Field(PriorData.share, gt=0, lt=1, description="of every batch")
     blend: float | None = Field(
         None,
         gt=0,

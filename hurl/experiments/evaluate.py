@@ -104,7 +104,7 @@ def config_of(checkpoint: Path, *, trust: bool = False) -> RunConfig:
 
 def _load_policy(config: RunConfig, checkpoint: Path, env: VecEnv, seed: int) -> CheckpointPolicy:
     """Return a policy with the checkpoint's weights."""
-    with run_of(checkpoint).told():
+    with run_of(checkpoint).naming_config():
         policy = config.algorithm.library.trainers.build_policy(config, env)
     policy.load(checkpoint)
     policy.seed(seed)

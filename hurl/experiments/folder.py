@@ -26,7 +26,7 @@ from hurl.files import (
     remove_leftovers,
     write_whole,
 )
-from hurl.names import check_trust, foreign_code, look_in, module_folders
+from hurl.own_code import check_trust, foreign_code, look_in, module_folders
 
 REPLAY_FILE = re.compile(r"[0-9]{6,}\.npz")
 
@@ -74,7 +74,7 @@ class RunFolder:
             self._look_for_modules(config.environment.code)
         return config
 
-    def read_config_anew(
+    def read_config_to_train(
         self, settings: Sequence[str], *, named: Collection[str] = (), trust: bool = False
     ) -> RunConfig:
         """Return the configuration of the run, to train on, some values set anew.
@@ -192,7 +192,7 @@ class RunFolder:
             self.replay.rmdir()
 
     @contextmanager
-    def told(self) -> Iterator[None]:
+    def naming_config(self) -> Iterator[None]:
         """Name the configuration of the run in what is wrong with it where its policy is built."""
         try:
             yield

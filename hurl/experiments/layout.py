@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hurl.experiments.config import EnvironmentConfig, FitConfig, RunConfig
-from hurl.names import describe_code
+from hurl.own_code import describe_code
 
 RUNS = Path("runs")  # what is trained and made outside campaigns
 

@@ -27,7 +27,7 @@ from hurl.experiments.trainers.base import CheckpointPolicy, make_environment
 from hurl.experiments.trainers.sb3 import SB3Policy
 from hurl.experiments.zips import load_zip
 from hurl.files import read_regular
-from hurl.names import describe_code, find_function
+from hurl.own_code import describe_code, find_function
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -248,7 +248,7 @@ def _checkpoint_policies(
     run = run_of(checkpoints[0])
     if config.environment.alone != environment.alone:
         _check_spaces(run.path, config.environment, env, environment)
-    with run.told():
+    with run.naming_config():
         policy = config.algorithm.library.trainers.build_policy(config, env)
     name = config.algorithm.name
     found = []

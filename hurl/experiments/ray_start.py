@@ -11,7 +11,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from hurl.names import install_extra, own_folders
+from hurl.names import install_extra
+from hurl.own_code import own_folders
 
 # Ray gives its own processes half a minute to come up, which a busy machine now and then needs more than once.
 STARTS = 4

@@ -16,7 +16,7 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from hurl.data import Episodes
-from hurl.guidance import HeuristicError
+from hurl.guidance import HeuristicError, check_same_gamma
 from hurl.names import Registry
 
 __all__ = ["KINDS", "FitReport", "ObservationSpace", "StorableHeuristic", "Weights", "data_origin", "register"]
@@ -142,11 +142,8 @@ class StorableHeuristic(ABC):
                     f"the {type(self).__name__} is for observations of {self.observation_space}, but here they are "
                     f"of {wanted}: fit one to data of this environment"
                 )
-        if gamma is not None and self.gamma is not None and gamma != self.gamma:
-            raise HeuristicError(
-                f"the {type(self).__name__} is for gamma={self.gamma}, but here gamma={gamma}: fit one with "
-                f"gamma={gamma}, or run with gamma={self.gamma}"
-            )
+        if gamma is not None:
+            check_same_gamma(self, gamma)
 
 
 KINDS: Registry[StorableHeuristic] = Registry("hurl.heuristics")

@@ -14,7 +14,7 @@ from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import StorableHeuristic, Weights, register
 from hurl.heuristics.simple import Engineered
 from hurl.heuristics.storage import pack, under_prefix, unpack, with_prefix
-from hurl.names import find_function
+from hurl.own_code import find_function
 
 __all__ = ["MaxOf", "Scaled", "Shifted", "max_of", "scaled", "shifted"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from hurl.heuristics.network import (
     one_hot,
     standardisation,
 )
+from hurl.values import check_argument, number
 
 __all__ = ["EnsembleLowerBound"]
 
@@ -99,8 +99,7 @@ class EnsembleLowerBound(StorableHeuristic):
             `patience` is 3 unless it is set
         """
         _check(members, 0.0 if beta is None else beta)
-        if not 0.0 <= prior < math.inf:
-            raise HeuristicError(f"prior must be 0 or more, and finite, got {prior!r}")
+        check_argument("prior", prior, number(0), HeuristicError)
         if not validation and (beta is None or fitting.get("patience") is not None):
             raise HeuristicError(
                 "without held-out episodes (validation=0) beta can't be chosen, nor fitting stopped early: hold some "
@@ -232,8 +231,7 @@ def _returns(episodes: Episodes, gamma: float, heuristic: EnsembleLowerBound | N
 def _check(members: int, beta: float) -> None:
     if members < 2:
         raise HeuristicError(f"an ensemble needs at least 2 members to disagree, got {members}")
-    if not 0.0 <= beta < math.inf:
-        raise HeuristicError(f"beta must be 0 or more, and finite, got {beta!r}")
+    check_argument("beta", beta, number(0), HeuristicError)
 
 
 def _split(episodes: Episodes, validation: float, seed: int) -> tuple[Episodes, Episodes | None]:

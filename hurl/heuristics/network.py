@@ -17,6 +17,8 @@ from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, Weights
 from hurl.heuristics.storage import check_shape
 from hurl.names import needs
+from hurl.pieces import pieces
+from hurl.values import NOTHING, check_argument, list_of, number, whole
 
 __all__ = [
     "Activation",
@@ -118,7 +120,7 @@ def in_chunks(function: Callable[[NDArray[Any]], NDArray[Any]], inputs: NDArray[
     """Return what a function of a batch returns, taking a large batch in pieces: its hidden values need memory."""
     if len(inputs) <= size:
         return function(inputs)
-    return np.concatenate([function(inputs[start : start + size]) for start in range(0, len(inputs), size)])
+    return np.concatenate([function(inputs[piece]) for piece in pieces(len(inputs), size)])
 
 
 def one_hot(inputs: NDArray[Any], n: int | None) -> Array:
@@ -170,16 +172,11 @@ class Fitting:
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        whole = {"batch_size": self.batch_size, "epochs": self.epochs}
-        if self.patience is not None:
-            whole["patience"] = self.patience
-        for name, value in whole.items():
-            if not isinstance(value, int) or value < 1:
-                raise HeuristicError(f"{name} must be a whole number greater than 0, got {value!r}")
-        if not isinstance(self.learning_rate, int | float) or not self.learning_rate > 0:
-            raise HeuristicError(f"learning_rate must be a number greater than 0, got {self.learning_rate!r}")
-        if not isinstance(self.hidden, Sequence) or not all(isinstance(w, int) and w > 0 for w in self.hidden):
-            raise HeuristicError(f"hidden must be a list of widths such as [256, 256], got {self.hidden!r}")
+        check_argument("batch_size", self.batch_size, whole(1), HeuristicError)
+        check_argument("epochs", self.epochs, whole(1), HeuristicError)
+        check_argument("patience", self.patience, whole(1) | NOTHING, HeuristicError)
+        check_argument("learning_rate", self.learning_rate, number(0, above=True), HeuristicError)
+        check_argument("hidden", self.hidden, list_of(whole(1)), HeuristicError)
         check_activation(self.activation)
 
 

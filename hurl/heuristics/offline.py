@@ -23,6 +23,7 @@ from hurl.heuristics.monte_carlo import scores
 from hurl.heuristics.network import Network, as_inputs, in_chunks, one_hot, standardisation
 from hurl.heuristics.storage import check_shape
 from hurl.names import install_extra, nearest
+from hurl.values import check_argument, whole
 
 __all__ = ["OfflineRLHeuristic"]
 
@@ -96,9 +97,8 @@ class OfflineRLHeuristic(StorableHeuristic):
         """
         if algorithm not in get_args(Algorithm):
             raise HeuristicError(f"algorithm must be one of {', '.join(get_args(Algorithm))}, got {algorithm!r}")
-        for name, value in (("steps", steps), ("batch_size", batch_size)):
-            if value < 1:
-                raise HeuristicError(f"{name} must be at least 1, got {value!r}")
+        check_argument("steps", steps, whole(1), HeuristicError)
+        check_argument("batch_size", batch_size, whole(1), HeuristicError)
         episodes = usable_episodes(load_episodes(dataset, root), gamma, "bootstrap")
         train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
         begun = perf_counter()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hurl.data import load_episodes
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import StorableHeuristic, Weights, data_origin, register
-from hurl.names import find_function
+from hurl.own_code import find_function
 
 __all__ = ["Engineered", "Zero"]
 

@@ -23,7 +23,8 @@ import numpy as np
 from hurl.files import MisplacedError, own_aside, package_versions, read_regular, remove, write_whole
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import KINDS, ObservationSpace, StorableHeuristic, Weights
-from hurl.names import HeuristicFunction, HeuristicName, check_trust, find_function, nearest
+from hurl.names import HeuristicFunction, HeuristicName, nearest
+from hurl.own_code import check_trust, find_function
 
 __all__ = [
     "check_replaceable",

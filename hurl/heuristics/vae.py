@@ -30,6 +30,7 @@ from hurl.heuristics.network import (
 )
 from hurl.heuristics.storage import check_shape, under_prefix, with_prefix
 from hurl.names import needs
+from hurl.values import check_argument, number, whole
 
 __all__ = ["VAEFilteredHeuristic"]
 
@@ -148,10 +149,8 @@ class VAEFilteredHeuristic(StorableHeuristic):
         :param fitting: how the network is fitted, see `hurl.heuristics.network.Fitting`; the autoencoder takes the
             widths, the learning rate and the size of batches from it
         """
-        if not 0.0 < percentile <= 100.0:
-            raise HeuristicError(f"percentile must lie above 0, and at most at 100, got {percentile!r}")
-        if latent < 1:
-            raise HeuristicError(f"latent must be at least 1, got {latent!r}")
+        check_argument("percentile", percentile, number(0, 100, above=True), HeuristicError)
+        check_argument("latent", latent, whole(1), HeuristicError)
         settings = Fitting(**fitting)
         vae_settings = replace(settings, activation="relu", epochs=vae_epochs)
         episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from stable_baselines3.common.policies import BasePolicy
 
 from hurl.sb3 import internals
 from hurl.sb3.algorithms import DerivedClass, GuidedAlgorithm
+from hurl.values import check_argument, number, whole
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,8 @@ class JumpStart:
 
     def __post_init__(self) -> None:
         for name in ("stages", "window", "episodes"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {getattr(self, name)!r}")
-        if not isinstance(self.tolerance, Real) or not 0 <= self.tolerance < 1:
-            raise ValueError(f"tolerance is a share of the best return, in [0, 1), got {self.tolerance!r}")
+            check_argument(name, getattr(self, name), whole(1))
+        check_argument("tolerance", self.tolerance, number(0, 1, below=True))
 
 
 class Curriculum:

@@ -15,10 +15,11 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from hurl.data import DatasetError, Episodes, discounted_returns, load_episodes
 from hurl.guidance import Guidance
+from hurl.pieces import pieces
 from hurl.prior import PriorData
 from hurl.sb3.spaces import check_spaces
 
-# Transitions whose h is computed in one call.
+# Transitions whose h is computed in one call, where they have been stored before they are guided.
 TRANSITIONS_PER_CALL = 4096
 
 
@@ -73,8 +74,8 @@ class LoggedTransitions:
             self._compute_returns(guidance)
 
     def _compute_terms(self, guidance: Guidance) -> None:
-        for start in range(0, self.episodes.transitions, TRANSITIONS_PER_CALL):
-            rows = np.arange(start, min(start + TRANSITIONS_PER_CALL, self.episodes.transitions))
+        for part in pieces(self.episodes.transitions, TRANSITIONS_PER_CALL):
+            rows = np.arange(part.start, part.stop)
             places = self._places(rows)
             self.terms[rows] = guidance.terms(self.states[places], self.states[places + 1], self.ended[rows])
 

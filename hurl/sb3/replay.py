@@ -15,10 +15,8 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from hurl.guidance import Guidance, Observations
-from hurl.sb3.prior import LoggedTransitions, logged_rows, mixed
-
-# Transitions whose h is computed in one call when a stored buffer is guided anew.
-TRANSITIONS_PER_CALL = 4096
+from hurl.pieces import pieces
+from hurl.sb3.prior import TRANSITIONS_PER_CALL, LoggedTransitions, logged_rows, mixed
 
 
 class ReshapedRewards(NDArrayOperatorsMixin):
@@ -124,8 +122,8 @@ class GuidedReplayBuffer(ReplayBuffer):
             self.take_logged(self.logged)
         terminated = self.dones * (1 - self.timeouts)
         rows_per_call = max(1, TRANSITIONS_PER_CALL // self.n_envs)
-        for start in range(0, self.size(), rows_per_call):
-            rows = np.arange(start, min(start + rows_per_call, self.size()))
+        for piece in pieces(self.size(), rows_per_call):
+            rows = np.arange(piece.start, piece.stop)
             terms = self.guidance.terms(
                 self._stored(rows), self._stored(rows, following=True), terminated[rows].ravel()
             )

@@ -18,9 +18,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from hurl.data import Episodes, load_episodes
+from hurl.pieces import pieces
 from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.internals import has_actor, has_memory, is_jax
 from hurl.sb3.spaces import check_spaces
+from hurl.values import check_argument, number, whole
 
 if TYPE_CHECKING:
     from minari import MinariDataset
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 # The algorithms that have an actor which predicts actions by itself.
 WITH_ACTOR = ("SAC", "TQC", "CrossQ", "TD3", "DDPG", "PPO", "A2C", "TRPO")
 # Transitions whose loss is computed in one call.
-TRANSITIONS_PER_CALL = 2048
+LOSSES_PER_CALL = 2048
 # Updates of a rehearsal in one call: always as many, so that SBX compiles them once.
 UPDATES_PER_CALL = 16
 
@@ -178,29 +180,29 @@ class Rehearsal(BaseCallback):
         self.data = self.actors[0].prepare(_observations(model, self.episodes), _targets(model, self.episodes))
         self.generator = np.random.default_rng(seed)
         self.due, self.own_updates = [0.0] * len(self.actors), [0] * len(self.actors)
-        for number, rung in enumerate(self._rungs()):
+        for index, rung in enumerate(self._rungs()):
             with rung:
-                self.actors[number].begin(self.model.policy)
-                self.own_updates[number] = self.model._n_updates
+                self.actors[index].begin(self.model.policy)
+                self.own_updates[index] = self.model._n_updates
 
     def rehearse(self) -> None:
         """Clone as often as is due after the updates that the model has made since the last time."""
         share = max(0.0, 1.0 - self.model.num_timesteps / self.steps)
-        for number, rung in enumerate(self._rungs()):
+        for index, rung in enumerate(self._rungs()):
             with rung:
                 updates = self.model._n_updates
-                self.due[number] += share * (updates - self.own_updates[number])
-                self.own_updates[number] = updates
+                self.due[index] += share * (updates - self.own_updates[index])
+                self.own_updates[index] = updates
                 if share > 0.0:
-                    self._clone(number)
+                    self._clone(index)
 
-    def _clone(self, number: int) -> None:
-        actor = self.actors[number]
+    def _clone(self, index: int) -> None:
+        actor = self.actors[index]
         actor.read()
-        while self.due[number] >= UPDATES_PER_CALL:
+        while self.due[index] >= UPDATES_PER_CALL:
             batches = self.generator.integers(self.episodes.transitions, size=(UPDATES_PER_CALL, self.batch_size))
             self.logger.record_mean("rehearsal/loss", actor.run_epoch(self.data, batches))
-            self.due[number] -= UPDATES_PER_CALL
+            self.due[index] -= UPDATES_PER_CALL
         actor.write()
 
     def _rungs(self) -> list[AbstractContextManager[None]]:
@@ -262,17 +264,12 @@ def _batches(generator: np.random.Generator, transitions: int, batch_size: int) 
     return generator.permutation(transitions)[: updates * batch_size].reshape(updates, batch_size)
 
 
-def _chunks(transitions: int) -> list[slice]:
-    return [slice(start, start + TRANSITIONS_PER_CALL) for start in range(0, transitions, TRANSITIONS_PER_CALL)]
-
-
 # Actors --------------------------------------------------------------------------------------------------------------
 
 
 def _build_actor(model: BaseAlgorithm, learning_rate: float | None) -> _JaxActor | _TorchActor:
     learning_rate = float(model.lr_schedule(1.0)) if learning_rate is None else learning_rate
-    if not learning_rate > 0.0:
-        raise WarmStartError(f"learning_rate must be positive, got {learning_rate!r}")
+    check_argument("learning_rate", learning_rate, number(0, above=True), WarmStartError)
     return (_JaxActor if is_jax(model) else _TorchActor)(model, learning_rate)
 
 
@@ -313,7 +310,8 @@ class _TorchActor:
     @torch.no_grad()
     def loss(self, data: _Data) -> float:
         self.policy.set_training_mode(False)
-        sums = [self._losses(data.observations[chunk], data.targets[chunk]).sum() for chunk in _chunks(len(data))]
+        parts = pieces(len(data), LOSSES_PER_CALL)
+        sums = [self._losses(data.observations[part], data.targets[part]).sum() for part in parts]
         return sum(map(float, sums)) / len(data)
 
     def write(self) -> None:
@@ -371,8 +369,8 @@ class _JaxActor:
 
     def loss(self, data: _Data) -> float:
         losses = [
-            self.compiled_losses(self.parameters, self.statistics, data.observations[chunk], data.targets[chunk])
-            for chunk in _chunks(len(data))
+            self.compiled_losses(self.parameters, self.statistics, data.observations[part], data.targets[part])
+            for part in pieces(len(data), LOSSES_PER_CALL)
         ]
         return float(np.concatenate(losses).mean(dtype=np.float64))
 
@@ -428,5 +426,4 @@ class _JaxActor:
 
 def _check_counts(**counts: int) -> None:
     for name, value in counts.items():
-        if value < 1:
-            raise WarmStartError(f"{name} must be at least 1, got {value!r}")
+        check_argument(name, value, whole(1), WarmStartError)

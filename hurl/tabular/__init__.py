@@ -1,6 +1,7 @@
 """Finite MDPs as arrays: exact solutions, the paper's theory as functions, heuristics, and Figure 1."""
 
-from hurl.tabular.chain import chain_figure, chain_mdp, corridor_mdp, write_chain
+from hurl.tabular.chain import chain_figure, chain_mdp, corridor_mdp
+from hurl.tabular.chain_picture import write_chain
 from hurl.tabular.ladder import choice_regret, ladder_q_learning, ladder_sample_complexity
 from hurl.tabular.learning import q_learning, reference_heuristics, sample_complexity
 from hurl.tabular.mdp import FiniteMDP, empirical_mdp, mdp_from_gymnasium
@@ -10,10 +11,10 @@ from hurl.tabular.pessimism import (
     monte_carlo_values,
     naive_values,
     pessimistic_values,
-    sample_batch,
 )
 from hurl.tabular.planning import determinized, grid_values, relaxation_values, shortest_path_values
 from hurl.tabular.reshaping import discounted_pbrs, pbrs, reshaped
+from hurl.tabular.simulate import sample_batch
 from hurl.tabular.solve import (
     Solution,
     action_values,

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from hurl.ladder import Bandit, Ladder
 from hurl.tabular.learning import Integers, Learner, first_held, policy_evaluator, repeated
 from hurl.tabular.mdp import FiniteMDP, Floats
+from hurl.values import check_argument, whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +140,7 @@ def choice_regret(
     :param deviation: σ, the standard deviation of returns
     :param episodes_per_block: after how many episodes the bandit compares the rungs anew
     """
-    check_block(episodes_per_block)
+    check_argument("episodes_per_block", episodes_per_block, whole(1))
     means = np.asarray(means, np.float64)
     if means.shape not in ((len(ladder.rungs),), (episodes, len(ladder.rungs))):
         raise ValueError(
@@ -158,12 +159,6 @@ def choice_regret(
             bandit.close_block()
         lost[episode] = means[episode].max() - means[episode, rung]
     return np.cumsum(lost)
-
-
-def check_block(episodes: int) -> None:
-    """Refuse a block of no episodes."""
-    if episodes < 1:
-        raise ValueError(f"episodes_per_block must be at least 1, got {episodes!r}")
 
 
 class LadderLearner(Learner):
@@ -185,7 +180,7 @@ class LadderLearner(Learner):
         rng: np.random.Generator,
         episodes_per_block: int = 10,
     ) -> None:
-        check_block(episodes_per_block)
+        check_argument("episodes_per_block", episodes_per_block, whole(1))
         ladder = ladder.for_gamma(mdp.gamma)
         tables = len(ladder.rungs)
         super().__init__(mdp, heuristics, horizon=horizon, exploration=exploration, rng=rng, tables=tables)

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from hurl.guidance import potential_term
 from hurl.schedules import Schedule, check_coefficient
 from hurl.tabular.mdp import FiniteMDP, Floats
-from hurl.tabular.pessimism import Batch, Simulator, pessimistic_values
+from hurl.tabular.pessimism import Batch, pessimistic_values
 from hurl.tabular.reshaping import check_heuristic
+from hurl.tabular.simulate import Simulator
 from hurl.tabular.solve import evaluate, expectation, optimal, uniform_policy
+from hurl.values import check_argument, number, whole
 
 Integers = NDArray[np.int64]
 
@@ -106,8 +108,7 @@ def q_learning(
     :param exploration: the probability of a uniform action; 1 gathers the same data whatever h and λ are
     :param runs: independent runs, learning side by side
     """
-    if runs < 1:
-        raise ValueError(f"runs must be at least 1, got {runs!r}")
+    check_argument("runs", runs, whole(1))
     heuristics = np.tile(check_heuristic(mdp, h), (runs, 1))
     learner = Learner(mdp, heuristics, horizon=horizon, exploration=exploration, rng=rng)
     evaluator = policy_evaluator(mdp)
@@ -151,8 +152,7 @@ def sample_complexity(
     :param runs: independent runs for each heuristic and λ
     :param hold: how many evaluations in a row have to be ε-optimal
     """
-    if not lambdas:
-        raise ValueError("there must be at least 1 of lambdas, got 0")
+    check_argument("the number of lambdas", len(lambdas), whole(1))
     for lambda_ in lambdas:
         check_coefficient("lambdas", lambda_)
     h = repeated(mdp, heuristics, runs, len(lambdas))
@@ -205,10 +205,8 @@ class Learner:
         rng: np.random.Generator,
         tables: int = 1,
     ) -> None:
-        if horizon < 1:
-            raise ValueError(f"horizon must be at least 1, got {horizon!r}")
-        if not 0.0 <= exploration <= 1.0:
-            raise ValueError(f"exploration must lie in [0, 1], got {exploration!r}")
+        check_argument("horizon", horizon, whole(1))
+        check_argument("exploration", exploration, number(0, 1))
         self.mdp = mdp
         self.simulator = Simulator(mdp)
         self.horizon, self.exploration, self.rng = horizon, exploration, rng
@@ -243,9 +241,8 @@ class Learner:
 
         :param schedule: λ of an iteration, one for all or of shape (K, 1) or (R,)
         """
-        for name, value in (("steps", steps), ("steps between evaluations", interval)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value!r}")
+        check_argument("steps", steps, whole(1))
+        check_argument("steps between evaluations", interval, whole(1))
         taken = 0
         while taken < steps:
             lambda_ = schedule(taken // interval + 1)
@@ -294,9 +291,8 @@ class Learner:
 
 def repeated(mdp: FiniteMDP, heuristics: Mapping[str, Floats], runs: int, times: int = 1) -> Floats:
     """Return each heuristic for so many runs, so many times over, shape (H·times·runs, S)."""
-    for name, value in (("heuristics", len(heuristics)), ("runs", runs)):
-        if value < 1:
-            raise ValueError(f"there must be at least 1 of {name}, got {value!r}")
+    check_argument("the number of heuristics", len(heuristics), whole(1))
+    check_argument("runs", runs, whole(1))
     return np.repeat([check_heuristic(mdp, h) for h in heuristics.values()], times * runs, axis=0)
 
 
@@ -308,10 +304,8 @@ def policy_evaluator(mdp: FiniteMDP) -> Callable[[Integers], float]:
 
 def first_held(mdp: FiniteMDP, learner: Learner, evaluations: Iterator[int], epsilon: float, hold: int) -> Floats:
     """Return the steps at the first of `hold` ε-optimal evaluations in a row, shape (R,); stop once all are there."""
-    if hold < 1:
-        raise ValueError(f"there must be at least 1 of hold, got {hold!r}")
-    if not 0.0 < epsilon < math.inf:
-        raise ValueError(f"epsilon must be positive, got {epsilon!r}")
+    check_argument("hold", hold, whole(1))
+    check_argument("epsilon", epsilon, number(0, above=True))
     evaluator = policy_evaluator(mdp)
     best = expectation(mdp, optimal(mdp).values)
     threshold = best - epsilon - ROUNDING * max(1.0, abs(best))

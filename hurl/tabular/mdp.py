@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from hurl.discounting import check_gamma
+
 # An array of floats or a `scipy.sparse.csr_array`; SciPy comes without types.
 Matrix: TypeAlias = Any
 Floats = NDArray[np.float64]
@@ -214,12 +216,6 @@ def _frozen(values: Any) -> NDArray[np.float64]:
     array = np.array(values, np.float64)
     array.setflags(write=False)
     return array
-
-
-def check_gamma(gamma: float) -> None:
-    """Refuse a discount that is none."""
-    if not 0.0 <= gamma < 1.0:
-        raise ValueError(f"gamma must lie in [0, 1), got {gamma!r}")
 
 
 def check_indices(name: str, indices: NDArray[np.int64], size: int) -> None:

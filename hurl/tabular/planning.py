@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
 
-from hurl.tabular.mdp import FiniteMDP, Floats, check_gamma, check_indices
+from hurl.discounting import check_gamma
+from hurl.tabular.mdp import FiniteMDP, Floats, check_indices
 from hurl.tabular.solve import optimal
 
 

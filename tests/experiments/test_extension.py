@@ -13,7 +13,7 @@ from hurl.experiments.run import train
 from hurl.files import remove
 from hurl.guidance import HeuristicError
 from hurl.heuristics.simple import Engineered
-from hurl.names import UntrustedCodeError
+from hurl.own_code import UntrustedCodeError
 from tests.experiments.conftest import repeating
 
 CONSTANT = {"heuristic": "tests.experiments.pendulum:upright", "schedule": {"kind": "constant", "lambda0": 0.9}}

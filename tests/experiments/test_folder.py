@@ -329,8 +329,8 @@ STATES = {
     "no rows": lambda values: replaced([{"name": "000002.npz"}], "replay", "files")(values),
     "short random state": replaced([1, 2], "random", "torch"),
     "random state out of range": replaced([10**30] * 625, "random", "python", 1),
-    "guidance without steps": replaced({"episodes": []}, "guidance"),
-    "guidance of words": replaced(["x"], "guidance", "episodes"),
+    "guidance without steps": replaced({}, "guidance"),
+    "guidance of words": replaced("x", "guidance", "steps"),
     "other steps": replaced(100, "counters", "num_timesteps"),
     "an episode without a return": replaced([{"l": 3}], "episodes"),
 }

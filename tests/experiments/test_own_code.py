@@ -9,7 +9,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from hurl.cli import app
 from hurl.data import load_episodes
 from hurl.envs import find_wrapper, make_env
 from hurl.experiments.agents import value_function_of
@@ -22,7 +24,7 @@ from hurl.experiments.policies import collect_policies
 from hurl.experiments.run import train
 from hurl.experiments.trainers.base import make_environment
 from hurl.experiments.trainers.sb3 import build_policy
-from hurl.names import UntrustedCodeError, find_maker, look_beside, look_in, own_folders
+from hurl.own_code import UntrustedCodeError, find_maker, look_beside, look_in, own_folders
 from tests.experiments import own_code
 from tests.experiments.conftest import SAC, repeating
 from tests.experiments.swinging import write_pushing
@@ -370,13 +372,23 @@ def test_a_module_that_is_found_is_not_looked_for_where_it_was(small, tmp_path, 
         folder.read_config(trust=True)
 
 
-def test_the_example_of_the_documentation_runs(tmp_path, forget):
+def test_the_example_of_the_documentation_runs(tmp_path, forget, monkeypatch):
     text = (Path(__file__).parents[2] / "docs" / "experiments.md").read_text()
     for kind, name in (("python", "mymaze.py"), ("yaml", "corridor.yaml")):
         (block,) = re.findall(rf"```{kind}\n(# {name}\n.*?)```", text, re.DOTALL)
         (tmp_path / name).write_text(block)
-    look_in(tmp_path)
-    small = ["iterations=1", "steps_per_iteration=400", "updates_per_iteration=5", "evaluation_episodes=2"]
-    rows = train(load_config(str(tmp_path / "corridor.yaml/hurl"), small), tmp_path / "run")
-    assert rows[-1].h_min > 0
-    assert len(evaluate_checkpoint(find_checkpoint(tmp_path / "run"), episodes=2, seed=0, trust=True).returns) == 2
+    commands = re.findall(r"^hurl (\w+ (?:corridor\.yaml|campaigns/corridor)[^#\n]*)", text, re.MULTILINE)
+    settings = {"steps_per_iteration": 400, "updates_per_iteration": 5, "evaluation_episodes": 2}
+    small = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    shorter = {
+        "campaign": ["--variants", "hurl", "--seeds", "0", "--iterations", "1", *small],
+        "evaluate": ["--episodes", "2"],
+    }
+    assert [command.split()[0] for command in commands] == list(shorter)
+    monkeypatch.chdir(tmp_path)
+    for command in commands:
+        words = command.split()
+        result = CliRunner().invoke(app, [*words, *shorter[words[0]]], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    (row,) = RunFolder(tmp_path / "campaigns/corridor/hurl/seed-0").read_metrics()
+    assert row.h_min > 0

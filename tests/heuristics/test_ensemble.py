@@ -150,8 +150,8 @@ def test_an_ensemble_of_an_earlier_version_has_no_priors(heuristic):
     ("arguments", "message"),
     [
         ({"members": 1}, "at least 2 members to disagree, got 1"),
-        ({"beta": -1.0}, r"beta must be 0 or more.*got -1\.0"),
-        ({"prior": -1.0}, r"prior must be 0 or more.*got -1\.0"),
+        ({"beta": -1.0}, r"beta must be a finite number that is not negative, got -1\.0"),
+        ({"prior": -1.0}, r"prior must be a finite number that is not negative, got -1\.0"),
         ({"validation": 0.0}, r"without held-out episodes \(validation=0\) beta can't be chosen"),
     ],
 )

@@ -212,7 +212,7 @@ def test_vectors_and_images_are_for_other_heuristics():
 
 @pytest.mark.parametrize(("name", "value"), [("epochs", 1.5), ("batch_size", 0), ("learning_rate", 0.0)])
 def test_options_that_make_no_sense(name, value):
-    with pytest.raises(HeuristicError, match=f"{name} must be a .*number greater than 0, got {value}"):
+    with pytest.raises(HeuristicError, match=f"{name} must be a .*number.*, got {value}"):
         ImageMonteCarloHeuristic.fit(bright_episodes(5), **{**QUICK, name: value})
 
 

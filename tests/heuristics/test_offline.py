@@ -201,7 +201,7 @@ def test_without_d3rlpy_the_extra_is_named():
     ("arguments", "message"),
     [
         ({"algorithm": "bcq"}, "algorithm must be one of iql, cql, got 'bcq'"),
-        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"steps": 0}, "steps must be a whole number from 1 to .*, got 0"),
         ({"expectil": 0.9}, "IQLConfig of d3rlpy has no number 'expectil'; did you mean 'expectile'"),
         ({"gamma": 1.5}, r"gamma must lie in \[0, 1\), got 1\.5"),
     ],

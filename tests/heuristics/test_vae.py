@@ -93,9 +93,9 @@ def test_one_progress_over_both_networks():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"percentile": 0.0}, r"percentile must lie above 0.*got 0\.0"),
-        ({"percentile": 101.0}, r"percentile must lie above 0.*got 101\.0"),
-        ({"latent": 0}, "latent must be at least 1, got 0"),
+        ({"percentile": 0.0}, r"percentile must be a number above 0 up to 100, got 0\.0"),
+        ({"percentile": 101.0}, r"percentile must be a number above 0 up to 100, got 101\.0"),
+        ({"latent": 0}, "latent must be a whole number from 1 to .*, got 0"),
     ],
 )
 def test_bad_input(arguments, message):

@@ -266,9 +266,9 @@ def test_fewer_transitions_than_a_batch_are_one_batch():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
-        ({"learning_rate": -1.0}, r"learning_rate must be positive, got -1\.0"),
+        ({"epochs": 0}, "epochs must be a whole number from 1 to .*, got 0"),
+        ({"batch_size": 0}, "batch_size must be a whole number from 1 to .*, got 0"),
+        ({"learning_rate": -1.0}, r"learning_rate must be a positive finite number, got -1\.0"),
         ({"learning_rate": 1e30}, r"diverged in epoch \d+.*lower the learning rate from 1e\+30"),
     ],
 )
@@ -447,9 +447,9 @@ def test_what_can_not_be_rehearsed_is_refused():
         make("sb3.PPO").learn(64, callback=Rehearsal(data, steps=100))
     with pytest.raises(WarmStartError, match=r"DQN can't be warm-started.*take one of SAC, TQC"):
         sb3.DQN("MlpPolicy", Point(spaces.Discrete(3)), buffer_size=10).learn(9, callback=Rehearsal(data, steps=100))
-    with pytest.raises(WarmStartError, match="steps must be at least 1, got 0"):
+    with pytest.raises(WarmStartError, match=r"steps must be a whole number from 1 to .*, got 0"):
         Rehearsal(data, steps=0)
-    with pytest.raises(WarmStartError, match=r"learning_rate must be positive, got 0\.0"):
+    with pytest.raises(WarmStartError, match=r"learning_rate must be a positive finite number, got 0\.0"):
         make("sb3.SAC", learning_rate=0.0).learn(9, callback=Rehearsal(data, steps=100))
     other = dataclasses.replace(data, action_space=spaces.Box(-1, 1, (2,)))
     with pytest.raises(DatasetError, match=r"actions of Box\(-1\.0, 1\.0.*take data of the model's"):

@@ -5,7 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from hurl.tabular.chain import chain_figure, chain_mdp, corridor_mdp, write_chain
+from hurl.tabular.chain import chain_figure, chain_mdp, corridor_mdp
+from hurl.tabular.chain_picture import write_chain
 from hurl.tabular.solve import optimal
 
 TABLE = {

@@ -210,13 +210,13 @@ def test_it_repeats_exactly() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon must be positive, got 0.0"),
-        ({"heuristics": {}}, "at least 1 of heuristics, got 0"),
+        ({"epsilon": 0.0}, "epsilon must be a positive finite number, got 0.0"),
+        ({"heuristics": {}}, "number of heuristics must be a whole number from 1 to .*, got 0"),
         ({"heuristics": {"h": np.zeros(3)}}, "one value for each of 9 states"),
-        ({"runs": 0}, "at least 1 of runs, got 0"),
-        ({"hold": 0}, "at least 1 of hold, got 0"),
-        ({"exploration": 1.5}, r"exploration must lie in \[0, 1\], got 1.5"),
-        ({"episodes_per_block": 0}, "episodes_per_block must be at least 1, got 0"),
+        ({"runs": 0}, "runs must be a whole number from 1 to .*, got 0"),
+        ({"hold": 0}, "hold must be a whole number from 1 to .*, got 0"),
+        ({"exploration": 1.5}, r"exploration must be a number from 0 to 1, got 1.5"),
+        ({"episodes_per_block": 0}, "episodes_per_block must be a whole number from 1 to .*, got 0"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], message: str) -> None:
@@ -233,7 +233,7 @@ def test_means_of_another_number_of_rungs_are_refused() -> None:
 
 
 def test_regret_with_blocks_of_no_episodes_is_refused() -> None:
-    with pytest.raises(ValueError, match="episodes_per_block must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"episodes_per_block must be a whole number from 1 to .*, got 0"):
         choice_regret(
             Ladder(0.9, 1.0), [0.0, 1.0], 1.0, episodes=10, rng=np.random.default_rng(0), episodes_per_block=0
         )

@@ -12,8 +12,8 @@ import hurl
 from hurl.schedules import ConstantSchedule, LinearSchedule, Schedule
 from hurl.tabular.learning import q_learning, reference_heuristics, sample_complexity
 from hurl.tabular.mdp import FiniteMDP, mdp_from_gymnasium
-from hurl.tabular.pessimism import sample_batch
 from hurl.tabular.reshaping import reshaped
+from hurl.tabular.simulate import sample_batch
 from hurl.tabular.solve import bellman, evaluate, expectation, optimal, uniform_policy
 
 SETTINGS: dict[str, Any] = {"evaluation_interval": 100, "horizon": 400, "exploration": 0.3}
@@ -284,17 +284,17 @@ def test_the_reference_heuristics_go_from_best_to_worst() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon must be positive, got 0.0"),
+        ({"epsilon": 0.0}, "epsilon must be a positive finite number, got 0.0"),
         ({"lambdas": [0.5, 1.5]}, r"lambdas must lie in \[0, 1\], got 1.5"),
-        ({"lambdas": []}, "at least 1 of lambdas, got 0"),
-        ({"heuristics": {}}, "at least 1 of heuristics, got 0"),
+        ({"lambdas": []}, "number of lambdas must be a whole number from 1 to .*, got 0"),
+        ({"heuristics": {}}, "number of heuristics must be a whole number from 1 to .*, got 0"),
         ({"heuristics": {"h": np.zeros(2)}}, r"4 states, got shape \(2,\)"),
-        ({"runs": 0}, "at least 1 of runs, got 0"),
-        ({"hold": 0}, "at least 1 of hold, got 0"),
-        ({"budget": 0}, "steps must be at least 1, got 0"),
-        ({"evaluation_interval": 0}, "steps between evaluations must be at least 1, got 0"),
-        ({"horizon": 0}, "horizon must be at least 1, got 0"),
-        ({"exploration": 1.1}, r"exploration must lie in \[0, 1\], got 1.1"),
+        ({"runs": 0}, "runs must be a whole number from 1 to .*, got 0"),
+        ({"hold": 0}, "hold must be a whole number from 1 to .*, got 0"),
+        ({"budget": 0}, "steps must be a whole number from 1 to .*, got 0"),
+        ({"evaluation_interval": 0}, "steps between evaluations must be a whole number from 1 to .*, got 0"),
+        ({"horizon": 0}, "horizon must be a whole number from 1 to .*, got 0"),
+        ({"exploration": 1.1}, r"exploration must be a number from 0 to 1, got 1.1"),
     ],
 )
 def test_bad_input_is_refused(options: dict[str, Any], message: str) -> None:

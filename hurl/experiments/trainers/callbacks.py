@@ -8,7 +8,8 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 
 from hurl.experiments.config import Named, name_and_arguments
 from hurl.experiments.errors import ConfigurationError
-from hurl.names import describe_exception, find_maker
+from hurl.names import describe_exception
+from hurl.own_code import find_maker
 from hurl.values import show
 
 

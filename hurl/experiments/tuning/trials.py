@@ -13,7 +13,7 @@ from hurl.experiments.metrics import Row, auc
 from hurl.experiments.tuning.grid import TuningError
 from hurl.experiments.tuning.study import Study, TrialState
 from hurl.files import lock_file, make_folder, open_lock, remove
-from hurl.names import check_trust
+from hurl.own_code import check_trust
 
 
 def run_trial(

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from hurl.envs import make_env
-from hurl.names import find_function
+from hurl.own_code import find_function
 
 
 def test_what_is_wrong_with_a_module_is_said_in_a_sentence(tmp_path, monkeypatch):
