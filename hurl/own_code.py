@@ -265,7 +265,9 @@ def _hidden(name: str) -> str:
 
 
 def _near_modules(error: BaseException, name: str) -> str:
-    """Return which modules a name that is of none may mean: of those in the working folder and beside a YAML file."""
+    """Return which modules a name that is of none may mean, of those beside a YAML file and in the working folder."""
     if not isinstance(error, ModuleNotFoundError) or error.name != name:
         return ""
-    return nearest(name, {module.name for module in pkgutil.iter_modules(own_folders())})
+    folders = own_folders()
+    near = nearest(name, {module.name for module in pkgutil.iter_modules(folders)})
+    return near or (f", among what is installed and in {' and '.join(folders)}" if folders else "")

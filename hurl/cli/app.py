@@ -125,7 +125,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("interrupted: the same command carries on where this one stopped", file=sys.stderr)
+        print("interrupted: the same command carries on from the last checkpoint", file=sys.stderr)
         raise typer.Exit(130) from None
 
 

@@ -26,6 +26,8 @@ OTHER_POLICY = 0.5
 # A scale is recommended where it is off by this factor, and the rescaled h explains so much more of the returns.
 WRONG_SCALE, WORTH_RESCALING = 1.5, 0.02
 FAR_OFF, SOME_FIT = 10.0, 0.2  # a line that explains next to nothing says no more than an order of magnitude
+# Time limits are near where episodes last less than so many horizons 1/(1−γ).
+FAR_LIMIT = 20.0
 # From this share of the best episodes' lead on, they are said to stand out.
 CLEAR_LEAD = 0.5
 
@@ -81,7 +83,12 @@ def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
 
 def doubts(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Say why the data can't tell much about h; nothing where it can."""
-    sentences = (_alike(diagnosis), _few(diagnosis.episodes), _other_policy(diagnosis.departure))
+    sentences = (
+        _alike(diagnosis),
+        _few(diagnosis.episodes),
+        _limited(diagnosis),
+        _other_policy(diagnosis.departure),
+    )
     return tuple(sentence for sentence in sentences if sentence)
 
 
@@ -107,6 +114,17 @@ def _alike(diagnosis: Diagnosis) -> str:
     return (
         f"All episodes earn nearly the same ({diagnosis.mean_return:.4g} ± {diagnosis.return_spread:.2g}), so that the "
         "data can hardly tell a good h from a bad one: add episodes of better and of worse policies."
+    )
+
+
+def _limited(diagnosis: Diagnosis) -> str:
+    """Where time limits end every episode, returns fall towards them, which h knows nothing of if it is not told."""
+    is_near = (1.0 - diagnosis.gamma) * diagnosis.transitions < FAR_LIMIT * diagnosis.episodes
+    if diagnosis.time_limit != "cut" or diagnosis.terminated or not is_near:
+        return ""
+    return (
+        "All episodes end at a time limit, after which nothing counts here, so that returns fall towards it: if the "
+        "task would go on, judge h with --time-limit bootstrap."
     )
 
 
@@ -171,11 +189,11 @@ def _scale(diagnosis: Diagnosis) -> str:
     rescaling = diagnosis.rescaling
     if rescaling is None or not is_off_scale(diagnosis):
         return ""
-    scale, offset = f"{rescaling.scale:.2g}", f"{rescaling.offset:.3g}"
+    scale, offset = _plain(rescaling.scale, 2), _plain(rescaling.offset, 3)
     times, side, effect = (
         (scale, "small", "it hardly guides")
         if rescaling.scale > 1.0
-        else (f"{1.0 / rescaling.scale:.2g}", "large", "it drowns the rewards")
+        else (_plain(1.0 / rescaling.scale, 2), "large", "it drowns the rewards")
     )
     remedy = f"multiply it by {scale}: hurl.heuristics.scaled(h, {scale})"
     if diagnosis.terminated and abs(rescaling.offset) > diagnosis.fit.mean_error_of_constant:
@@ -184,6 +202,11 @@ def _scale(diagnosis: Diagnosis) -> str:
         f"h is {times} times too {side} for the returns, so that {effect}: {remedy} (R² on episodes held out: "
         f"{rescaling.r2:.2f} as it is, {rescaling.r2_rescaled:.2f} rescaled)."
     )
+
+
+def _plain(number: float, digits: int) -> str:
+    """Write a number with so many digits, 110 and not 1.1e+02."""
+    return f"{float(f'{number:.{digits}g}'):.10g}"
 
 
 def _offset(diagnosis: Diagnosis) -> str:

@@ -106,7 +106,7 @@ def gauntlet_table(cells: Sequence[CellScores]) -> TextTable:
             "good" if cell.good else "",
             " / ".join(str(score.seeds) for score in cell.scores.values()),
             str(cell.iterations),
-            show(cell.scores["base"].auc, form_of([cell.scores["base"].auc])),
+            show(cell.scores["base"].auc, form_of([cell.scores["base"].auc], 0.0)),
             *(show(cell.ratio(column), ".2f") for column in GUIDED),
             show(cell.kept, ".2f"),
             show(cell.kept_last, ".2f"),

@@ -477,11 +477,17 @@ def test_episodes_that_earn_nearly_the_same_tell_little(endless):
     lucky = dataclasses.replace(endless.select(range(5)), rewards=np.repeat([1.0, 1.01, 1.0, 0.99, 1.0], 60))
     alike = hurl.diagnose(lambda states: -states[:, 0], lucky.select(np.tile(np.arange(5), 3)), GAMMA)
     assert alike.fit.r2 is not None
-    assert alike.doubts == alike.verdict[:1]
+    assert alike.doubts == alike.verdict[:2]
     assert "All episodes earn nearly the same (9.982 ± 0.063), so that the data can hardly tell" in alike.verdict[0]
     assert json.loads(alike.to_json())["doubts"] == list(alike.doubts)
-    told_apart = hurl.diagnose(lambda states: -states[:, 0], endless, GAMMA)
+    told_apart = hurl.diagnose(lambda states: -states[:, 0], endless, GAMMA, time_limit="bootstrap")
     assert told_apart.doubts == ()
+
+
+def test_time_limits_that_end_all_episodes_are_told(endless):
+    (doubt,) = hurl.diagnose(lambda states: -states[:, 0], endless, GAMMA).doubts
+    assert doubt.startswith("All episodes end at a time limit, after which nothing counts here")
+    assert hurl.diagnose(lambda states: -states[:, 0], endless, 0.2).doubts == (), "nothing of note is cut off"
 
 
 def test_what_is_left_of_the_lead_is_said_in_numbers_and_words(problem):

@@ -1,4 +1,4 @@
-"""Environments that misbehave: one pays an infinite reward late in an episode, one ends the process."""
+"""Environments that share their spaces: one pays an infinite reward, one ends the process, one pays what is done."""
 
 import sys
 
@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 class Odd(gym.Env):
     """Shows the time, for 120 steps.
 
-    :param pay: the reward as a function of the time
+    :param pay: the reward as a function of time and action
     """
 
     observation_space = Box(0, 120, (1,), np.float32)
@@ -26,8 +26,9 @@ class Odd(gym.Env):
 
     def step(self, action):
         self.time += 1
-        return np.full(1, self.time, np.float32), self.pay(self.time), False, self.time == 120, {}
+        return np.full(1, self.time, np.float32), self.pay(self.time, action), False, self.time == 120, {}
 
 
-gym.register("Priceless-v0", entry_point=Odd, kwargs={"pay": lambda time: np.inf if time == 100 else 0.0})
-gym.register("Quitting-v0", entry_point=Odd, kwargs={"pay": lambda time: sys.exit(0)})
+gym.register("Priceless-v0", entry_point=Odd, kwargs={"pay": lambda time, action: np.inf if time == 100 else 0.0})
+gym.register("Quitting-v0", entry_point=Odd, kwargs={"pay": lambda time, action: sys.exit(0)})
+gym.register("Paying-v0", entry_point=Odd, kwargs={"pay": lambda time, action: float(action[0])})

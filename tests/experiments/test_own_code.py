@@ -45,6 +45,17 @@ def observations_of(env, steps=3):
     return np.array(shown), np.array(paid)
 
 
+def test_environments_that_share_their_spaces_are_resumed_exactly(small, tmp_path):
+    small["environment"] = {"id": "tests.experiments.odd_environments:Paying-v0", "n_envs": 2}
+    small["algorithm"]["parameters"]["learning_starts"] = 10_000  # until when actions are drawn at random
+    config = RunConfig.model_validate(small | {"guidance": None, "steps_per_iteration": 240})
+    train(config, tmp_path / "alone")
+    with pytest.raises(InterruptionError):
+        train(config, tmp_path / "interrupted", stop_after(3))
+    train(config, tmp_path / "interrupted")
+    assert repeating(tmp_path / "alone" / "metrics.csv") == repeating(tmp_path / "interrupted" / "metrics.csv")
+
+
 # Wrappers ------------------------------------------------------------------------------------------------------------
 
 

@@ -451,6 +451,8 @@ def _build_model(
             f"{config.algorithm.name} on {config.environment.id} can't be built with algorithm.policy {policy!r} and "
             f"algorithm.parameters {show(config.algorithm.parameters)}: {reason}"
         ) from error
+    # Environments with their spaces in the class body share them, and the generator of random actions, with all others.
+    model.action_space = deepcopy(model.action_space)
     return model
 
 
