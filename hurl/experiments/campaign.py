@@ -257,7 +257,7 @@ def check_settings(settings: Sequence[str], configs: Iterable[RunConfig]) -> Non
             raise ConfigurationError(f"--set {setting} would give all runs the same seed: use --seeds")
         if key == "iterations":
             raise ConfigurationError(
-                f"--set {setting} would let behaviour cloning train: use --iterations, or --steps of reproduce"
+                f"--set {setting} would be for runs that only clone, too: use --iterations, or --steps of reproduce"
             )
         if setting not in used:
             raise ConfigurationError(f"--set {setting}: none of the variants has a place for {key!r}")

@@ -130,7 +130,7 @@ def test_a_setting_is_for_the_variants_that_have_a_place_for_it(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["iterations=7"], r"--set iterations=7 would let behaviour cloning train: use --iterations"),
+        (["iterations=7"], r"--set iterations=7 would be for runs that only clone, too: use --iterations"),
         (["guidance.schedule.lambda0=0.7"], r"none of the variants has a place for 'guidance.schedule.lambda0'"),
         (["environment.n_env=7"], r"unknown key 'environment.n_env'; did you mean 'n_envs'"),
     ],
