@@ -146,7 +146,7 @@ def _draw_ratio(axes: Any, place: float, ratio: Estimate, color: str) -> None:
     if marker != "o":
         at_left = marker == "<"
         axes.annotate(
-            f"{ratio.value:.2g}",
+            f"{ratio.value:.3g}",
             (low if at_left else high, place),
             (8 if at_left else -8, 0),
             textcoords="offset points",

@@ -97,6 +97,12 @@ def test_r_squared_is_of_episodes_that_were_not_fitted():
     assert heuristic.metrics["r2_held_out"] < 0.1
 
 
+def test_returns_that_are_all_one_have_no_r_squared():
+    data = random_episodes([5] * 10, [True] * 10)
+    alike = dataclasses.replace(data, rewards=np.zeros_like(data.rewards))
+    assert not [name for name in MonteCarloHeuristic.fit(alike, gamma=0.9, **SMALL).metrics if name.startswith("r2")]
+
+
 def test_the_network_is_the_equation():
     generator = np.random.default_rng(0)
     sizes = (3, 5, 4, 2)
