@@ -9,11 +9,12 @@ import typer
 
 from hurl.cli import app
 from hurl.experiments.campaign import choose_variants
-from hurl.experiments.config import load_config, preset_names
+from hurl.experiments.config import load_config
 from hurl.experiments.fitting import find_kind
 from hurl.experiments.paper_tables import paper_table
 from hurl.experiments.recipes import load_recipe
 from hurl.experiments.reproduce import plan_reproduction
+from hurl.experiments.sources import preset_names
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -11,9 +11,9 @@ from typer.core import TyperArgument, TyperCommand
 
 from hurl.cli.app import Trust, app, console, make_table, say
 from hurl.cli.progress import Bars
-from hurl.experiments.config import apply_settings
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.process import prepare_process
+from hurl.experiments.sources import apply_settings
 
 if TYPE_CHECKING:
     from hurl.heuristics.base import StorableHeuristic

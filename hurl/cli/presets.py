@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from hurl.cli.app import App, app, say
-from hurl.experiments.config import load_config, preset_description, preset_names
+from hurl.experiments.config import load_config
+from hurl.experiments.sources import preset_description, preset_names
 
 presets = App()
 app.add_typer(presets, name="presets")

@@ -13,12 +13,13 @@ from hurl.cli.progress import RunProgress
 from hurl.cli.report import report_on
 from hurl.cli.steps import run_campaign
 from hurl.experiments.campaign import Campaign, plan_campaign, run_name
-from hurl.experiments.config import RunConfig, load_config, split_variant
+from hurl.experiments.config import RunConfig, load_config
 from hurl.experiments.environments import check_environment
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.experiments.libraries import check_algorithm
 from hurl.experiments.process import prepare_process
+from hurl.experiments.sources import split_variant
 from hurl.own_code import look_beside
 
 

@@ -13,9 +13,10 @@ from hurl.cli.app import Settings, Trust, app, console, interruptible, make_tabl
 from hurl.cli.progress import LiveTable, describe, describe_last
 from hurl.cli.steps import Jobs, Ray, count_jobs, run_campaign, run_steps
 from hurl.experiments.campaign import Campaign, run_name
-from hurl.experiments.config import RunConfig, as_text, load_config, split_variant, with_values
+from hurl.experiments.config import RunConfig, load_config, with_values
 from hurl.experiments.metrics import LABELS
 from hurl.experiments.process import prepare_process
+from hurl.experiments.sources import as_text, split_variant
 from hurl.experiments.tasks import State
 from hurl.experiments.tuning.grid import TRIALS, Stage, TuningError, check_stage, find_source, read_grid
 from hurl.own_code import check_trust, foreign_code, look_beside

@@ -13,13 +13,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import FitConfig, RunConfig, as_overrides, load_config, split_variant, variant_names
+from hurl.experiments.config import FitConfig, RunConfig, load_config
 from hurl.experiments.environments import check_environment
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.libraries import check_algorithm
 from hurl.experiments.recipes import Recipe, recipe_of
+from hurl.experiments.sources import as_overrides, split_variant, variant_names
 from hurl.experiments.tasks import Task
 from hurl.files import aside
 from hurl.names import is_yaml, nearest_or_all

@@ -6,9 +6,6 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args
 
@@ -29,19 +26,15 @@ from pydantic.functional_validators import BeforeValidator, InstanceOf, field_va
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.libraries import Demand, Library, find_library
 from hurl.experiments.parameters import check_parameters
-from hurl.experiments.yaml_text import parse_yaml, write_yaml
-from hurl.files import read_regular
+from hurl.experiments.sources import OPTION, apply_settings, as_overrides, read_source
+from hurl.experiments.yaml_text import write_yaml
 from hurl.guidance import Shaping, check_shaping
 from hurl.ladder import Ladder
-from hurl.names import HeuristicFunction, HeuristicName, is_yaml, nearest, nearest_or_all, parse_heuristic
+from hurl.names import HeuristicFunction, HeuristicName, nearest, parse_heuristic
 from hurl.prior import PriorData
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
 from hurl.values import MOST_ENVIRONMENTS, MOST_THREADS, Backend, show
-
-OPTION = "--set"  # with which values are set anew on the command line
-
-VARIANTS = "variants"  # the key of a preset, or of a user's file, under which are several runs
 
 
 class Strict(BaseModel):
@@ -566,7 +559,7 @@ def load_config(source: str, overrides: Sequence[str] = (), origin: str = OPTION
     :param overrides: `key=value` each, keys dotted, values YAML: `guidance.schedule.lambda0=0.9`
     :param origin: where overrides were written, which an error names
     """
-    return validate(apply_settings(_read_source(source), overrides, origin), source, overrides, origin)
+    return validate(apply_settings(read_source(source), overrides, origin), source, overrides, origin)
 
 
 def load_environment(env_id: str, settings: Iterable[str] = ()) -> EnvironmentConfig:
@@ -583,39 +576,6 @@ def load_environment(env_id: str, settings: Iterable[str] = ()) -> EnvironmentCo
         return EnvironmentConfig.model_validate(values)
     except ValidationError as error:
         raise _refusal(error, values, f"--env {env_id}", settings, OPTION, ("environment",)) from None
-
-
-def as_text(value: Any) -> str:
-    """Write a value as people do: 1e-05, 64, tanh."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def as_overrides(settings: Mapping[str, Any]) -> list[str]:
-    """Return dotted keys and their values as `key=value` each."""
-    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
-
-
-def apply_settings(values: dict[str, Any], settings: Iterable[str], origin: str = OPTION) -> dict[str, Any]:
-    """Return values with some set anew, `key=value` each, keys dotted, values YAML.
-
-    :param origin: where they were written, which an error names
-    """
-    changed = dict(values)
-    for setting in settings:
-        key, separator, text = setting.partition("=")
-        if not separator or not key:
-            raise ConfigurationError(f"{origin} {setting!r} is not of the form key=value")
-        *parents, last = key.split(".")
-        place = changed
-        for parent in parents:
-            child = place.get(parent)
-            place[parent] = dict(child) if isinstance(child, dict) else {}
-            place = place[parent]
-        parsed = parse_yaml(f"value: {text}", f"{origin} {setting}")
-        if len(parsed) > 1:
-            raise ConfigurationError(f"{origin} {setting} sets more than one value: give each an option of its own")
-        place[last] = parsed["value"]
-    return changed
 
 
 def with_values(config: RunConfig, values: Mapping[str, Any], source: str) -> RunConfig:
@@ -663,119 +623,6 @@ def _refusal(
 def _is_of(key: str, words: Iterable[str]) -> bool:
     """Whether one of some words is a dotted key, or one above or below it."""
     return any(f"{word}.".startswith(f"{key}.") or f"{key}.".startswith(f"{word}.") for word in words)
-
-
-def preset_names() -> list[str]:
-    """Return the presets, each with its variants: `sparse-reacher/hurl`, …"""
-    return [f"{name}/{variant}" for name, preset in _presets().items() for variant in preset["variants"]]
-
-
-def preset_description(name: str) -> str:
-    """Return what a preset says of itself."""
-    return str(_presets()[name.split("/")[0]]["description"])
-
-
-def variant_names(source: str) -> list[str]:
-    """Return the variants of a preset or of a YAML file, as `load_config` takes them; a file without any is its own.
-
-    :param source: a preset, `hopper`, or the path of a YAML file
-    """
-    if not is_yaml(source):
-        if source in preset_names():
-            name, variant = source.split("/")
-            raise ConfigurationError(f"{source!r} is a variant: write {name} --variants {variant}")
-        if source not in _presets():
-            raise ConfigurationError(f"there is no preset {source!r}{nearest_or_all(source, _presets())}")
-    variants = _read_family(source).get(VARIANTS)
-    return [source] if variants is None else [f"{source}/{name}" for name in variants]
-
-
-def split_variant(source: str) -> tuple[str, str | None]:
-    """Return the preset or the YAML file that a source is of, and which variant of it, where it names one."""
-    family, _, variant = source.rpartition("/")
-    return (family, variant) if family and not is_yaml(source) else (source, None)
-
-
-def _read_source(source: str) -> dict[str, Any]:
-    family, variant = split_variant(source)
-    if not is_yaml(family) and source not in preset_names():
-        variants = [name for name in preset_names() if name.startswith(f"{source}/")]
-        if variants:
-            raise ConfigurationError(f"{source!r} is several variants: write {' or '.join(variants)}")
-        hint = nearest(source, preset_names()) or f"; the presets are {', '.join(preset_names())}"
-        raise ConfigurationError(f"there is no preset {source!r}{hint}")
-    values = _read_family(family)
-    values.pop("description", None)
-    variants = values.pop(VARIANTS, None)
-    if variants is None and variant is not None:
-        raise ConfigurationError(f"{family} has no variants, of which {variant!r} could be one: write {family}")
-    if variants is not None and variant is None:
-        raise ConfigurationError(
-            f"{family} is several variants: write {' or '.join(f'{family}/{name}' for name in variants)}, or run all "
-            f"with `hurl campaign {family}`"
-        )
-    if variants is not None and variant not in variants:
-        raise ConfigurationError(f"{family} has no variant {variant!r}{nearest_or_all(str(variant), variants)}")
-    base = values.pop("extends", None)
-    return merge(values if base is None else merge(_read_source(base), values), (variants or {}).get(variant))
-
-
-def _read_family(name: str) -> dict[str, Any]:
-    """Return what the file of a preset, or of a user's own, holds."""
-    if not is_yaml(name):
-        return deepcopy(_presets()[name])
-    path = Path(name)
-    if not path.is_file():
-        raise ConfigurationError(
-            f"there is no file {name!r}: give a YAML file, or a preset such as {preset_names()[0]}"
-        )
-    values = parse_yaml(read_regular(path, follow_links=True), name)
-    _check_family(values, name)
-    return values
-
-
-def _check_family(values: dict[str, Any], source: str) -> None:
-    """Refuse variants that are no mappings of keys and values, or whose names can't be those of folders."""
-    base = values.get("extends")
-    if base is not None and base not in preset_names():
-        hint = nearest_or_all(str(base), preset_names())
-        raise ConfigurationError(f"{source}: extends must name a preset and its variant, got {base!r}{hint}")
-    variants = values.get(VARIANTS)
-    if VARIANTS not in values:
-        return
-    if not isinstance(variants, dict) or not variants:
-        raise ConfigurationError(
-            f"{source}: {VARIANTS} must hold names, each with what is other in it: got {variants!r}"
-        )
-    for name, changes in variants.items():
-        if not isinstance(name, str) or not re.fullmatch(r"\w[\w.+-]*", name) or is_yaml(name):
-            raise ConfigurationError(
-                f"{source}: {name!r} can't be the name of a variant, and of its folder: use letters, digits and - . + _"
-            )
-        if not isinstance(changes, dict | None):
-            raise ConfigurationError(f"{source}: the variant {name!r} must hold keys and values, got {changes!r}")
-
-
-@cache
-def _presets() -> dict[str, dict[str, Any]]:
-    """Return the presets by name, as their files have them; read once, for a campaign loads hundreds of variants."""
-    files = sorted(resources.files("hurl.experiments").joinpath("presets").iterdir(), key=lambda file: file.name)
-    return {file.name.removesuffix(".yaml"): parse_yaml(file.read_bytes(), file.name) for file in files}
-
-
-def merge(base: dict[str, Any], changes: dict[str, Any] | None, *, only_existing: bool = False) -> dict[str, Any]:
-    """Return `base` with `changes` put in, mappings merged key by key.
-
-    :param only_existing: whether a mapping goes only where there is one: a run without data gets none
-    """
-    merged = dict(base)
-    for key, value in (changes or {}).items():
-        old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
-            merged[key] = merge(old, value, only_existing=only_existing)
-        elif not (only_existing and isinstance(value, dict)):
-            merged[key] = value
-    return merged
 
 
 def _named_code(value: Any) -> list[str]:

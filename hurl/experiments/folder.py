@@ -11,9 +11,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import RunConfig, apply_settings, validate
+from hurl.experiments.config import RunConfig, validate
 from hurl.experiments.errors import ConfigurationError, RunFolderError
 from hurl.experiments.metrics import Row, read_rows, write_rows
+from hurl.experiments.sources import apply_settings
 from hurl.experiments.yaml_text import parse_yaml
 from hurl.files import (
     check_file,

@@ -10,8 +10,9 @@ from typing import Any
 
 import gymnasium
 
-from hurl.experiments.config import RunConfig, as_text, load_config
+from hurl.experiments.config import RunConfig, load_config
 from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.sources import as_text
 from hurl.experiments.tuning.grid import Stage, read_grid
 
 # The heading of each column, and a row for each quantity.

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import DataConfig, EnvironmentConfig, RunConfig, as_overrides, load_config, preset_names
+from hurl.experiments.config import DataConfig, EnvironmentConfig, RunConfig, load_config
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.layout import RUNS, CampaignFolder
+from hurl.experiments.sources import as_overrides, preset_names
 from hurl.names import nearest_or_all
 
 

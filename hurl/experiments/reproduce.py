@@ -13,11 +13,12 @@ from pydantic import Field
 from pydantic.functional_validators import model_validator
 
 from hurl.experiments.campaign import Campaign, CampaignRun, check_settings, settings_with_a_place
-from hurl.experiments.config import RunConfig, Strict, apply_settings, load_config, merge, validate
+from hurl.experiments.config import RunConfig, Strict, load_config, validate
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.recipes import recipe_of
+from hurl.experiments.sources import apply_settings, merge
 from hurl.experiments.yaml_text import parse_yaml
 from hurl.names import nearest_or_all
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from hurl.experiments.campaign import parse_seeds, plan_campaign
-from hurl.experiments.config import load_config, preset_names
+from hurl.experiments.config import load_config
 from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.sources import preset_names
 
 
 def test_shared_steps_are_there_once_and_before_what_needs_them(tmp_path):

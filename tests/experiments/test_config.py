@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from hurl.experiments.config import load_config, preset_names
+from hurl.experiments.config import load_config
 from hurl.experiments.errors import ConfigurationError
+from hurl.experiments.sources import preset_names
 from hurl.names import HeuristicFolder, HeuristicFunction
 from hurl.schedules import KINDS, ConstantSchedule, LinearSchedule, TanhSchedule
 

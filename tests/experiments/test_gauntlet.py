@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from hurl.cli.reproduce import _report
-from hurl.experiments.config import load_config, preset_names
+from hurl.experiments.config import load_config
 from hurl.experiments.fitting import check_fit
 from hurl.experiments.reproduce import gauntlet_panels, plan_reproduction
+from hurl.experiments.sources import preset_names
 from hurl.reports import collect_runs, compute_report, write_report
 from hurl.reports.gauntlet import gauntlet_of, worst_of
 from tests.reports.conftest import run_writer

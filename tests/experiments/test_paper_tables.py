@@ -2,8 +2,9 @@
 
 import pytest
 
-from hurl.experiments.config import load_config, preset_names
+from hurl.experiments.config import load_config
 from hurl.experiments.paper_tables import paper_table
+from hurl.experiments.sources import preset_names
 from hurl.ladder import Ladder
 
 # Hopper, HalfCheetah, Swimmer, Humanoid

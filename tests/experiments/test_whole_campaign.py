@@ -29,12 +29,12 @@ SETTINGS = {
     "data.transitions": 300,
     "data.settings": "{" + ", ".join(f"{key}: {value}" for key, value in TINY.items()) + "}",
 }
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 
 
 def _command(out):
     options = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
-    arguments = ["campaign", "hopper", "--variants", "hurl-mc", "--seeds", "0-2", "--iterations", "12", "--jobs", "2"]
+    arguments = ["campaign", "hopper", "--variants", "hurl-mc", "--seeds", "0-1", "--iterations", "12", "--jobs", "2"]
     return [sys.executable, "-m", "hurl", *arguments, *options, "--out", str(out)]
 
 
@@ -56,7 +56,7 @@ def test_a_campaign_killed_again_and_again_ends_with_the_metrics_of_one_left_alo
     chance = random.Random(moment)
     killed = tmp_path / "killed"
     # in the preparation, in the first run, and in the last
-    for pattern in ("shared/behaviour/*/metrics.csv", "hopper/*/*/checkpoints/000002", "hopper/*/seed-2/metrics.csv"):
+    for pattern in ("shared/behaviour/*/metrics.csv", "hopper/*/*/checkpoints/000002", "hopper/*/seed-1/metrics.csv"):
         _kill_when(_command(killed), lambda pattern=pattern: any(killed.glob(pattern)), 0.5, chance)
     subprocess.run(_command(killed), check=True)
     for seed in SEEDS:
@@ -66,7 +66,6 @@ def test_a_campaign_killed_again_and_again_ends_with_the_metrics_of_one_left_alo
         assert repeated == alone
     metrics = [repeating(tmp_path / "alone" / "hopper" / "hurl-mc" / f"seed-{seed}" / "metrics.csv") for seed in SEEDS]
     assert metrics[0] != metrics[1]
-    assert metrics[1] != metrics[2]
     settings = [f"{key}={value}" for key, value in SETTINGS.items()]
     again, other = (
         plan_campaign("hopper", ["hurl-mc"], SEEDS, killed, settings, iterations=iterations) for iterations in (12, 13)

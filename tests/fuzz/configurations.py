@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from hurl.experiments.config import load_config, parse_yaml, preset_names, validate
+from hurl.experiments.config import load_config, validate
+from hurl.experiments.sources import preset_names
+from hurl.experiments.yaml_text import parse_yaml
 from tests.fuzz.harness import SECONDS, Outcome, Result, Verdict, call, differences, digest, make_canary, run_hurl
 from tests.fuzz.works import DQN, LADDER, NAME, POOL, PPO, SAC
 

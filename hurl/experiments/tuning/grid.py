@@ -7,7 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from hurl.experiments.config import RunConfig, load_config, preset_names, with_values
+from hurl.experiments.config import RunConfig, load_config, with_values
+from hurl.experiments.sources import preset_names
 from hurl.experiments.yaml_text import parse_yaml
 from hurl.files import read_regular
 from hurl.names import is_yaml, nearest

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from hurl.experiments.config import as_text, with_values
+from hurl.experiments.config import with_values
+from hurl.experiments.sources import as_text
 from hurl.experiments.tuning.grid import Scalar, Stage, TuningError
 from hurl.experiments.tuning.study import Study, TrialState, trial_seed
 from hurl.files import write_table, write_whole

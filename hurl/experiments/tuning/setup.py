@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hurl.experiments.campaign import Campaign
-from hurl.experiments.config import RunConfig, split_variant
+from hurl.experiments.config import RunConfig
 from hurl.experiments.folder import RunFolder
+from hurl.experiments.sources import split_variant
 from hurl.experiments.tuning.grid import Grid, Stage, check_grid
 from hurl.experiments.tuning.scale import Scale, Timing, plan_scale
 from hurl.experiments.tuning.study import Study, StudyConfig, setting_up
