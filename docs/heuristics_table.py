@@ -53,6 +53,7 @@ def main() -> None:
     work: Path = arguments.work.resolve()
     recipe = load_recipe("hopper")
     run: Path = arguments.run or work / "hopper-sac"
+    assert recipe.config is not None, "its policies are those of a run"
     train(recipe.config, run)
     for dataset, transitions, seed in ((recipe.dataset, recipe.transitions, 0), (JUDGING, 2_000, 1)):
         collect_policies([str(run)], dataset, transitions=transitions, seed=seed, root=work / "data", threads=2)

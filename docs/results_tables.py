@@ -124,14 +124,15 @@ def tables(environment: Environment) -> str:
         "|---|---:|---:|---:|---:|---:|",
     ]
     for variant in environment.variants:
+        runs = variant.reaching(variant.iterations)
         figures = [
-            [auc(run.rows, common) for run in variant.finished],
-            [auc(run.rows, variant.iterations) for run in variant.finished],
-            [final_return(run) for run in variant.finished],
+            [auc(run.rows, common) for run in runs],
+            [auc(run.rows, variant.iterations) for run in runs],
+            [final_return(run) for run in runs],
         ]
         digits = ",.0f" if np.max(np.abs(figures)) > 100 else ".2f"
         cells = [show(bootstrap(lambda x: x, np.array(values)), digits) for values in figures]
-        lines.append(f"| {variant.name} | {len(variant.finished)} | {variant.iterations} | {' | '.join(cells)} |")
+        lines.append(f"| {variant.name} | {len(runs)} | {variant.iterations} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -146,7 +147,10 @@ def ratios(environments: dict[str, Environment]) -> str:
             continue
         ours, theirs = (environments[name].variant(variant) for variant in ("hurl-mc", "sac-bc"))
         iterations = min(ours.iterations, theirs.iterations)
-        areas = [np.array([auc(run.rows, iterations) for run in variant.finished]) for variant in (ours, theirs)]
+        areas = [
+            np.array([auc(run.rows, iterations) for run in variant.reaching(variant.iterations)])
+            for variant in (ours, theirs)
+        ]
         ratio = show(bootstrap(lambda x, y: x / y, *areas), ".2f")
         means = " | ".join(f"{values.mean():,.0f}" for values in areas)
         published = f"{authors[0]} / {authors[1]} = {authors[0] / authors[1]:.2f}"

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from hurl.cli import app
+from hurl.cli.app import app
 from hurl.experiments.config import RunConfig
 from hurl.experiments.fitting import GIVEN, find_kind, kind_names
 from hurl.heuristics.network import Fitting
@@ -176,11 +176,12 @@ def _commands(group: TyperGroup, context: typer.Context) -> Iterator[tuple[Typer
 def _command(command: TyperCommand | TyperGroup, context: typer.Context) -> str:
     with contextlib.redirect_stdout(io.StringIO()):
         command.get_help(context)  # some help texts are made when they are asked for
+    assert command.callback is not None
     annotations = inspect.signature(command.callback, eval_str=True).parameters
     rows = [
-        (_written(parameter, annotations[str(parameter.name)].annotation), _parameter_help(parameter, context))
+        (_written(parameter, annotations[parameter.name].annotation), _parameter_help(parameter, context))
         for parameter in command.params
-        if not parameter.hidden and parameter.name in annotations
+        if isinstance(parameter, TyperArgument | TyperOption) and not parameter.hidden and parameter.name in annotations
     ]
     described = " ".join((command.help or "").split())
     table = _table(("argument or option", ""), rows)

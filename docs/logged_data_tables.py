@@ -1,0 +1,121 @@
+"""The tables of logged-data.md, and its pictures, from the runs in `results/`.
+
+    python docs/logged_data_tables.py    # tables on standard output, the pictures into docs
+
+The runs were made with the commands that logged-data.md names.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from hurl.experiments.metrics import auc
+from hurl.files import write_whole
+from hurl.reports import Collection, Environment, Report, Variant, collect_runs, compute_report
+from hurl.reports.pictures import write_pictures
+from hurl.reports.tables import as_markdown, scores_table
+
+DOCS = Path(__file__).resolve().parent
+RESULTS = DOCS.parent / "results"
+LOGGED, GAUNTLET = RESULTS / "logged-data", RESULTS / "gauntlet"
+BASELINE = "sac-bc"
+# The tasks, the folders of their runs, and how the gauntlet calls variants that both have.
+SHARED = {"base": BASELINE, "ladder-ensemble": "hurl-ladder", "constant-ensemble": "hurl-ensemble"}
+TASKS = {
+    "Hopper": ([LOGGED / "hopper", GAUNTLET / "gauntlet-hopper"], SHARED),
+    "Hopper, little data": (
+        [LOGGED / "little" / "hopper", GAUNTLET / "gauntlet-hopper"],
+        {f"{name}-little": ours for name, ours in SHARED.items()},
+    ),
+    "Swimmer": ([LOGGED / "swimmer", GAUNTLET / "gauntlet-swimmer"], SHARED),
+    "HalfCheetah": ([LOGGED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], SHARED),
+    "maze": ([LOGGED / "point-maze"], {}),
+}
+OFFSETS = {"maze": 300.0}  # a return of −300 is the worst there is, so that ratios are of what is gained over it
+VARIANTS = (
+    BASELINE,
+    "sac-prior",
+    "rlpd",
+    "jsrl",
+    "hurl-ladder",
+    "hurl-ladder-prior",
+    "hurl-ensemble",
+    "hurl-prior",
+)
+PICTURES = {"returns": "logged-data", "scores": "logged-data-scores", "profiles": "logged-data-profiles"}
+
+
+def read_task(title: str) -> Environment:
+    """Return the runs of a task, by the names of the preset that compares them all."""
+    folders, names = TASKS[title]
+    (found,) = collect_runs(folders).environments
+    renamed = {names.get(variant.name, variant.name): variant.runs for variant in found.variants}
+    return Environment(title, [Variant(name, renamed[name]) for name in VARIANTS if name in renamed])
+
+
+def areas(variant: Variant, offset: float = 0.0) -> list[float]:
+    """Return the AUC of each seed."""
+    return [auc(run.rows, variant.iterations) + offset for run in variant.runs]
+
+
+def ratios(tasks: list[Environment]) -> str:
+    """Return the table of AUCs over that of the baseline, means over seeds, a column a task."""
+    lines = [f"| variant | {' | '.join(task.name for task in tasks)} | worst |", "|---|" + "---:|" * (len(tasks) + 1)]
+    for name in VARIANTS:
+        row: list[float] = []
+        for task in tasks:
+            of, base = (
+                [
+                    float(np.mean(areas(variant, OFFSETS.get(task.name, 0.0))))
+                    for variant in task.variants
+                    if variant.name == which
+                ]
+                for which in (name, BASELINE)
+            )
+            row.append(of[0] / base[0] if of else np.nan)
+        cells = ["–" if np.isnan(ratio) else f"{ratio:.2f}" for ratio in [*row, float(np.nanmin(row))]]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def seeds(task: Environment) -> str:
+    """Return the table of a task, the numbers of its seeds in order."""
+    lines = [
+        f"| {task.name} | seeds | AUC, first 20 iterations | AUC | last 10 iterations |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for variant in task.variants:
+        returns = [run.column("return_mean") for run in variant.runs]
+        figures = (
+            [values[:20].mean() for values in returns],
+            areas(variant),
+            [values[-10:].mean() for values in returns],
+        )
+        cells = [", ".join(f"{value:,.0f}".replace("-", "−") for value in column) for column in figures]
+        numbers = ", ".join(str(run.config.seed) for run in variant.runs)
+        lines.append(f"| `{variant.name}` | {numbers} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw(report: Report) -> None:
+    """Draw the curves, the scores over tasks and their profiles."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_pictures(report, Path(folder))
+        for picture, name in PICTURES.items():
+            write_whole(DOCS / f"{name}.png", (Path(folder) / f"{picture}.png").read_bytes())
+
+
+def main() -> None:
+    """Print the tables and draw the pictures."""
+    tasks = [read_task(title) for title in TASKS]
+    report = compute_report(Collection(tasks, []), baseline=BASELINE)
+    print(ratios(tasks), as_markdown(scores_table(report.scores)), *report.remarks, sep="\n\n")
+    print("\n", "\n\n".join(map(seeds, tasks)), sep="")
+    draw(report)
+
+
+if __name__ == "__main__":
+    main()
