@@ -110,8 +110,17 @@ def fit(
         rows = ((name, f"{value:,.4g}") for name, value in named.items())
         console.print(make_table(("how it fits", ""), rows, left=("how it fits",)))
     say(f"{heuristic} → {out}{replaced}", bold=out)
-    if dataset is not None:
-        say(f"Judge it:  hurl diagnose {out} --dataset {dataset}")
+    _say_what_next(out, dataset, root)
+
+
+def _say_what_next(out: Path, dataset: str | None, root: Path | None) -> None:
+    """Say how to judge h, and what to write in a run: with h the data itself, which did best, see logged-data.md."""
+    if dataset is None:
+        say(f"In a run:  guidance: {{heuristic: {out}}}")
+        return
+    option, key = ("", "") if root is None else (f" --root {root}", f", root: {root}")
+    say(f"Judge it:  hurl diagnose {out} --dataset {dataset}{option}")
+    say(f"In a run:  guidance: {{heuristic: {out}}}, and off-policy  prior: {{dataset: {dataset}{key}}}")
 
 
 def _agree_to_replace(out: Path, force: bool) -> None:

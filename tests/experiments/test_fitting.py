@@ -99,6 +99,8 @@ def test_the_command_writes_a_folder(tmp_path, monkeypatch):
     assert result.returncode == 0, result.stderr
     assert "fitting 2/2" in result.stdout
     assert "R² held out" in result.stdout
+    assert "hurl diagnose h --dataset test/noise-v0 --root data" in result.stdout
+    assert "guidance: {heuristic: h}, and off-policy  prior: {dataset: test/noise-v0, root: data}" in result.stdout
     expected = MonteCarloHeuristic.fit(random_episodes(), gamma=0.9, hidden=[4], epochs=2, seed=3)
     loaded = load_heuristic(tmp_path / "h")
     states = random_episodes().states
