@@ -174,4 +174,4 @@ def _start(task: Task, cores: list[int]) -> subprocess.Popen[bytes]:
 
 def _last_line(log: Path) -> str:
     lines = read_regular(log).decode("utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "no output"
+    return lines[-1].removeprefix("error: ") if lines else "no output"

@@ -37,7 +37,7 @@ def test_tasks_side_by_side_and_one_that_fails(small, folder):
         training(folder, "good", 3, inputs=(folder / "good" / "2",)),
     ]
     seen = []
-    message = r"1 of 5 tasks failed \(bad 0: .*There is no environment 'Nowhere-v0'.*2 that need them were not begun"
+    message = r"1 of 5 tasks failed \(bad 0: There is no environment 'Nowhere-v0'.*2 that need them were not begun"
     with pytest.raises(TasksFailedError, match=message):
         run_tasks(tasks, jobs=2, watch=lambda states: seen.append(dict(states)))
     assert list(seen[-1].values()) == [State.failed, State.done, State.done, State.blocked, State.blocked]
