@@ -38,7 +38,9 @@ def summary_table(section: Section) -> TextTable:
     difference = f"+{form_of([row.difference for row in rows], 0.0)}"
     last = min([LAST_ITERATIONS, *(row.iterations for row in rows if row.iterations)])
     headings = ["variant", "seeds", "iterations", "AUC", f"final return (last {last})"]
-    headings += [f"steps to {section.threshold:,.5g}", f"AUC / {baseline}", f"AUC − {baseline}"]
+    headings += [f"steps to {section.threshold:,.5g}"]
+    if len(rows) > 1:  # one alone is measured against nothing
+        headings += [f"AUC / {baseline}", f"AUC − {baseline}"]
     return TextTable(
         headings,
         [
@@ -51,7 +53,7 @@ def summary_table(section: Section) -> TextTable:
                 _samples(row),
                 "baseline" if row.variant == baseline else show(row.ratio, ratio),
                 "baseline" if row.variant == baseline else show(row.difference, difference),
-            ]
+            ][: len(headings)]
             for row in rows
         ],
     )

@@ -111,6 +111,14 @@ def test_without_a_run_that_has_no_guidance_the_baseline_is_told(write_run: Writ
     assert "no variant is without guidance; 0.9 is the baseline, --baseline names another" in section.remarks[0]
 
 
+def test_a_variant_alone_is_measured_against_nothing(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("hopper/hurl/seed-0", [1.0, 2.0], h=1.0)
+    (section,) = compute_report(collect_runs([tmp_path])).sections
+    table = summary_table(section)
+    assert [heading for heading in table.headings if heading.startswith("AUC")] == ["AUC"]
+    assert all(len(row) == len(table.headings) for row in table.rows)
+
+
 @pytest.mark.parametrize(
     ("values", "others", "shown"),
     [
