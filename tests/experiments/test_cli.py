@@ -1,4 +1,4 @@
-"""The command line as a stranger uses it: in processes of its own, with bad input, kills and a full disk."""
+"""The command line as a stranger uses it: with bad input, and in processes of its own with kills and a full disk."""
 
 import io
 import random
@@ -44,21 +44,32 @@ def hurl(folder, *words, limit=""):
     return subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True, text=True, timeout=300)
 
 
-def test_train_then_evaluate(folder):
+def run_main(words, folder, monkeypatch):
+    """Run a command in this process; return the exit code."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["hurl", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
+
+
+def test_train_then_evaluate(folder, monkeypatch, capsys):
     result = hurl(folder, "train run.yaml --out here --set iterations=2")
     assert result.returncode == 0, result.stderr
     assert "iteration 2/2" in result.stdout
     assert len(repeating(folder / "here/metrics.csv")) == 2
-    again = hurl(folder, "train run.yaml --out here --set iterations=2")
-    assert "It was trained to its end before" in again.stdout
 
+    def printed(words):
+        assert run_main(words.split(), folder, monkeypatch) == 0
+        return capsys.readouterr().out
+
+    assert "It was trained to its end before" in printed("train run.yaml --out here --set iterations=2")
     for path in ("here", "here/checkpoints/000002"):
-        result = hurl(folder, "evaluate", path, "--episodes 3")
-        assert result.returncode == 0, result.stderr
-        assert "return" in result.stdout
-        assert "length" in result.stdout
-    result = hurl(folder, "evaluate here --episodes 1 --video films/swing.gif")
-    assert result.returncode == 0, result.stderr
+        table = printed(f"evaluate {path} --episodes 3")
+        assert "return" in table
+        assert "length" in table
+    printed("evaluate here --episodes 1 --video films/swing.gif")
     assert (folder / "films/swing.gif").read_bytes().startswith(b"GIF")
 
 
@@ -84,24 +95,13 @@ def test_default_folder_is_named_after_source_and_seed(folder):
         ("evaluate nowhere", "nowhere is not a run folder"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(folder, words, message):
-    result = hurl(folder, words)
-    assert result.returncode == 2, result.stderr
-    assert message in result.stderr
-    errors = [line for line in result.stderr.splitlines() if line.startswith("error:")]
-    assert len(errors) == 1
-    assert "Traceback" not in result.stderr
+def test_bad_input_is_one_sentence_and_exit_code_2(folder, words, message, monkeypatch, capsys):
+    assert run_main(words.split(), folder, monkeypatch) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert len([line for line in errors.splitlines() if line.startswith("error:")]) == 1
+    assert "Traceback" not in errors
     assert not list(folder.glob("runs/run/*")), "a run that is refused leaves no folder"
-
-
-def run_main(words, folder, monkeypatch):
-    """Run a command in this process; return the exit code."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "argv", ["hurl", *words])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code
 
 
 @pytest.mark.parametrize(
