@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from hurl.discounting import check_gamma
 from hurl.ladder import PATIENCE, Bandit, Ladder
 from hurl.names import describe_exception
-from hurl.schedules import Schedule, check_coefficient
+from hurl.schedules import ConstantSchedule, Schedule, check_coefficient
 from hurl.values import check_argument, whole
 
 __all__ = [
@@ -33,8 +33,6 @@ Heuristic = Callable[[Any], ArrayLike]
 Shaping = Literal["hurl", "pbrs", "discounted-pbrs"]
 Floats = NDArray[np.floating[Any]]
 
-# What acts in an episode that one rung began and another goes on with.
-NO_RUNG = -1
 # The largest |h|: γ·h(s') − h(s), added to a reward, stays within the range of 32-bit floats.
 LARGEST_VALUE = float(np.finfo(np.float32).max) / 4
 # A heuristic that takes more than this share of an iteration is warned of, where the iteration is no shorter than this.
@@ -242,6 +240,11 @@ class Guidance:
             return self._lambda
         return self.rungs[self.bandit.best if self._at_work is None else self._at_work]
 
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether the reshaped MDP is the MDP itself, whatever h is: λ = 1 throughout."""
+        return self.shaping == "hurl" and self.schedule == ConstantSchedule(1.0)
+
     # The clock -------------------------------------------------------------------------------------------------------
 
     def advance(self, steps: int, *, ahead: int = 0) -> None:
@@ -322,11 +325,12 @@ class Guidance:
             self._add_to_episodes(self.bandit, np.asarray(rewards), terminated | np.asarray(truncated, bool))
             if self.steps // self.steps_per_iteration > iterations:
                 self.bandit.close_block()
-                self._warn_without_episodes(self.bandit)
+                if iterations < PATIENCE <= self.steps // self.steps_per_iteration:
+                    self._warn_without_episodes(self.bandit)
         return self._terms(values, next_values, terminated)
 
     def _warn_without_episodes(self, bandit: Bandit) -> None:
-        if bandit.closed == 0 and bandit.count > 1 and self.steps // self.steps_per_iteration == PATIENCE:
+        if bandit.count > 1 and self._running[1].sum() == self.steps:
             warnings.warn(
                 f"no episode has ended in {self.steps:,} steps, and a ladder judges its rungs by episodes: give the "
                 "environment a time limit, or the guidance a schedule",
@@ -337,8 +341,9 @@ class Guidance:
         """Forget the episodes that are going on: their environments were reset."""
         self._running = np.zeros((2, 0))  # returns and lengths so far
         self._acting = np.zeros(0, np.intp)
+        self._is_mixed = np.zeros(0, bool)  # whether an episode is of no rung alone
         self._turn: int | None = None
-        self._turn_episodes = 0
+        self._turn_episodes = self._turn_steps = 0
 
     def _add_to_episodes(self, bandit: Bandit, rewards: NDArray[Any], ended: NDArray[Any]) -> None:
         if self._running.shape[1] != len(rewards):  # other environments than before
@@ -376,7 +381,16 @@ class Guidance:
         if len(self._acting) != count:  # episodes begin in all of them
             assert self.bandit is not None
             self._acting = np.array([self.bandit.choose() for _ in range(count)], np.intp)
+            self._is_mixed = np.zeros(count, bool)
         return self._acting
+
+    def act_without_rungs(self, count: int) -> None:
+        """Say that in so many environments no rung has acted in the newest step: returns of these episodes say nothing.
+
+        So it is as long as an algorithm draws its actions at random, before it learns.
+        """
+        if self.bandit is not None:
+            self._is_mixed = np.ones(len(self.acting(count)), bool)
 
     def take_turn(self, count: int) -> int:
         """Return the number of the rung that acts in all of so many environments, for who learns from the newest alone.
@@ -387,9 +401,12 @@ class Guidance:
         if self.bandit is None:
             return 0
         if self._turn is None or self._turn_episodes >= count:
-            before, self._turn, self._turn_episodes = self._turn, self.bandit.choose(), 0
-            if self._turn != before:  # what is going on in the environments is of no rung alone
-                self._acting = np.full(count, self._turn if before is None else NO_RUNG)
+            before = self._turn
+            if before is not None:
+                self.bandit.lasted(before, self._turn_steps)
+            self._turn, self._turn_episodes, self._turn_steps = self.bandit.choose(), 0, 0
+            if self._turn != before:
+                self._acting, self._is_mixed = np.full(count, self._turn), np.full(count, before is not None)
         return self._turn
 
     def rung_figures(self) -> dict[str, float]:
@@ -409,16 +426,18 @@ class Guidance:
         self, bandit: Bandit, ended: NDArray[Any], totals: NDArray[np.float64], lengths: NDArray[np.float64]
     ) -> None:
         """Count the steps of each rung; where episodes ended, tell the bandit, and say which rungs begin the next."""
-        acting, turn = self.acting(len(ended)), self._turn
-        present = acting if turn is None else np.full(len(ended), turn)
-        self.rung_steps += np.bincount(present, minlength=len(self.rungs))
-        if not ended.any():
-            return
+        acting = self.acting(len(ended))
+        self.rung_steps += np.bincount(acting, minlength=len(self.rungs))
+        self._turn_steps += len(ended)
         for index in np.flatnonzero(ended):
-            if acting[index] != NO_RUNG:
-                bandit.add(int(acting[index]), float(totals[index]), int(lengths[index]))
+            if not self._is_mixed[index]:
+                bandit.add(int(acting[index]), float(totals[index]))
                 self._turn_episodes += 1
-            acting[index] = bandit.choose() if turn is None else turn
+                if self._turn is None:
+                    bandit.lasted(int(acting[index]), int(lengths[index]))
+            self._is_mixed[index] = False
+            if self._turn is None:
+                acting[index] = bandit.choose()
 
     # The reshaped MDP ------------------------------------------------------------------------------------------------
 

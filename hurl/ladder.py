@@ -33,8 +33,8 @@ PROGRESS = 0.5
 KEPT = 0.75
 # Blocks after which about two thirds of what is above the present mean is forgotten.
 MEMORY = 20
-# A rung's episodes count as long as the mean of about so many of its newest.
-EPISODES_FOR_LENGTH = 20
+# A rung that is chosen counts to act for as long as in the mean of about so many of its newest times.
+CHOICES_FOR_LENGTH = 20
 # Once it is decided, the rungs that are not the best have one of so many updates among them.
 OTHERS_EVERY = 8
 
@@ -47,7 +47,7 @@ def rungs_for(gamma: float) -> tuple[float, ...]:
     :param gamma: γ ∈ (0, 1), the discount of the original MDP
     """
     if not 0.0 < gamma < 1.0:
-        raise ValueError(f"gamma={gamma!r} has no finite horizon to choose λ by: name a schedule, Ladder(0.9, 1.0)")
+        raise ValueError(f"gamma={gamma!r} gives no horizon to choose λ by: name a schedule, Ladder(0.9, 1.0)")
     return (1.0 - (1.0 - gamma) ** HORIZON_EXPONENT) / gamma, 1.0
 
 
@@ -134,11 +134,14 @@ class Bandit:
 
     # What is known ---------------------------------------------------------------------------------------------------
 
-    def add(self, rung: int, total: float, length: int = 1) -> None:
-        """Take in the return of an episode on a rung, and its steps."""
+    def add(self, rung: int, total: float) -> None:
+        """Take in the return of an episode on a rung."""
         self.current[rung].append(total)
+
+    def lasted(self, rung: int, steps: int) -> None:
+        """Take in for how many steps a rung has acted that was chosen: those of an episode, or of a turn of several."""
         known = self.lengths[rung]
-        self.lengths[rung] = length if math.isnan(known) else known + (length - known) / EPISODES_FOR_LENGTH
+        self.lengths[rung] = steps if math.isnan(known) else known + (steps - known) / CHOICES_FOR_LENGTH
 
     def close_block(self) -> None:
         """End a block, an iteration: what each rung has paid in it becomes one number; see whether they decide it."""
@@ -198,7 +201,7 @@ class Bandit:
     # What follows from it --------------------------------------------------------------------------------------------
 
     def choose(self) -> int:
-        """Choose the rung of an episode that begins, so that in the mean each rung has its share of the steps."""
+        """Choose the rung that acts next, so that in the mean each has its share of the steps, however long it acts."""
         if self.count == 1:
             return 0
         lengths = np.array(self.lengths)

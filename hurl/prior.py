@@ -51,3 +51,12 @@ class PriorData:
             )
         if self.blend is not None and not 0.0 < self.blend <= 1.0:
             raise ValueError(f"blend must be above 0 and at most 1, got {self.blend!r}; for none leave it out")
+
+
+def check_blend(blend: float | None, shaping: str) -> None:
+    """Refuse logged transitions that are reshaped by returns where the agent's own are shaped by a potential.
+
+    The critic of the latter is Q − h, that of the former Q.
+    """
+    if blend is not None and shaping != "hurl":
+        raise ValueError(f"blend={blend} can't be had with shaping={shaping!r}: leave blend out, or the shaping")

@@ -49,7 +49,7 @@ def test_bad_settings_are_named():
         hurl.Ladder([0.9, 1.0])
     with pytest.raises(ValueError, match=r"a ladder is for shaping='hurl', .* not for 'pbrs': give it a schedule"):
         hurl.Guidance(lambda states: np.zeros(len(states)), hurl.Ladder(0.5, 1.0), gamma=0.9, shaping="pbrs")
-    with pytest.raises(ValueError, match=r"gamma=1.0 has no finite horizon .*: name a schedule, Ladder\(0.9, 1.0\)"):
+    with pytest.raises(ValueError, match=r"gamma=1.0 gives no horizon .*: name a schedule, Ladder\(0.9, 1.0\)"):
         hurl.Guidance(lambda states: np.zeros(len(states)), gamma=1.0)
 
 
@@ -134,7 +134,8 @@ def test_shares_are_of_steps_and_not_of_episodes():
     for _ in range(4_000):  # guided episodes last ten times as long
         rung = bandit.choose()
         steps[rung] += (100, 10)[rung]
-        bandit.add(rung, 0.0, (100, 10)[rung])
+        bandit.add(rung, 0.0)
+        bandit.lasted(rung, (100, 10)[rung])
     assert steps[1] / steps.sum() == pytest.approx(0.5, abs=0.03)
 
 

@@ -31,7 +31,7 @@ from hurl.experiments.yaml_text import write_yaml
 from hurl.guidance import Shaping, check_shaping
 from hurl.ladder import Ladder
 from hurl.names import HeuristicFunction, HeuristicName, nearest, parse_heuristic
-from hurl.prior import PriorData
+from hurl.prior import PriorData, check_blend
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
 from hurl.values import MOST_ENVIRONMENTS, MOST_THREADS, Backend, show
@@ -432,6 +432,7 @@ class RunConfig(Strict):
             raise ValueError("iterations: input should be greater than or equal to 1, got 0 without a warm_start")
         if self.guidance is not None:
             self._check_schedule(self.guidance)
+            check_blend(None if self.prior is None else self.prior.blend, self.guidance.shaping)
         self._check_jump_start()
         self._check_library()
         if self.data is None and self.needs_data:

@@ -57,6 +57,11 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
             f"{path} has learnt through VecNormalize, whose statistics are not in the file: load both in Python, and "
             "give hurl.data.collect a Policy of your own, or the model to ValueFunctionHeuristic.from_agent"
         )
+    if data.get("rung_states"):
+        raise ZipError(  # the others are in a pickle
+            f"{path} has learnt with a ladder, and only the networks of λ = 1 can be read without running its code, "
+            "not those of the rung that pays best: load it in Python, and give hurl.data.collect a Policy of your own"
+        )
     try:
         model = _build(path, algorithm, env, data)
         if weights is not None:
@@ -78,8 +83,9 @@ def load_zip(path: Path, algorithm: str, env: VecEnv) -> BaseAlgorithm:
 
 
 def is_guided(path: Path) -> bool:
-    """Whether the model in a zip file is of a guided algorithm."""
-    return _read(path)[0].get("guidance") is not None
+    """Whether the model in a zip file has learnt a reshaped problem."""
+    data, _ = _read(path)
+    return data.get("guidance") is not None and not data.get("guidance_changes_nothing")
 
 
 def _read(path: Path) -> tuple[dict[str, Any], bytes | None]:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Self
 
 import numpy as np
+from gymnasium.spaces import Dict as DictSpace
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -21,7 +22,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from hurl.guidance import Guidance
 from hurl.heuristics.engineered import zero
-from hurl.prior import PriorData
+from hurl.prior import PriorData, check_blend
 from hurl.sb3 import internals
 from hurl.sb3.prior import LoggedTransitions
 from hurl.sb3.replay import GuidedReplayBuffer, guide_replay_buffer
@@ -55,6 +56,7 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
 
     guidance: Guidance | None
     guidance_state: dict[str, Any] | None = None
+    guidance_changes_nothing = False  # of a saved model, whose guidance itself can't be read without running code
     prior: PriorData | None
     prior_name: str | None = None  # of the data that it has learnt from, which a saved model does not hold
     rung_states: dict[float, dict[str, Any]] | None = None
@@ -123,7 +125,8 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
         """Save the model, and with it how far its guidance is, and the networks of a ladder's rungs."""
         assert self.guidance is not None
         self.guidance_state, self.rung_states = self.guidance.state(), self.read_rungs()
-        with self.on_rung(self._last_rung):
+        self.guidance_changes_nothing = self.guidance.changes_nothing
+        with self.on_rung(self.last_rung):
             super().save(*args, **kwargs)
         self.rung_states = None
 
@@ -137,19 +140,25 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
         return model
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_networks", "prior", "_logged"]
+        return [*super()._excluded_save_params(), "_networks", "_in_place", "prior", "_logged"]
 
     # The ladder ------------------------------------------------------------------------------------------------------
 
     @property
-    def _last_rung(self) -> int:
+    def last_rung(self) -> int:
+        """The number of the rung of λ = 1; 0 where there is a schedule."""
         return len(self._networks) - 1
 
     def share_networks(self) -> None:
-        """Give every rung of a ladder copies of the model's own networks, as after a warm start."""
+        """Give every rung of a ladder copies of the networks of λ = 1, as after a warm start."""
         assert self.guidance is not None
+        before = self._in_place if "_networks" in vars(self) else None
+        if before is not None:
+            self._put_in_place(self.last_rung)
         self._networks = [*(internals.copy_networks(self) for _ in self.guidance.rungs[1:]), {}]
-        self._in_place = self._last_rung
+        self._in_place = self.last_rung
+        if before is not None:
+            self._put_in_place(before)
 
     @contextmanager
     def on_rung(self, rung: int) -> Iterator[None]:
@@ -243,6 +252,13 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
                 "prior data can't be had with hindsight replay, which relabels goals with states of its own episodes: "
                 "leave out prior, or HerReplayBuffer"
             )
+        assert self.guidance is not None
+        check_blend(self.prior.blend, self.guidance.shaping)
+        if isinstance(self.observation_space, DictSpace):
+            raise ValueError(
+                "prior data can't be had with dictionaries of observations, which data is not read of: wrap the "
+                "environment, and that of the data, in gymnasium's FlattenObservation"
+            )
         logged = LoggedTransitions(self.prior, self)
         self.prior_name = logged.episodes.name
         return logged
@@ -290,7 +306,7 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
 
     # The ladder: every rung learns from all transitions, and acts for whole episodes.
 
-    _is_collecting = False
+    _is_collecting = _has_acted = False
 
     def train(self, gradient_steps: int, batch_size: int, **kwargs: Any) -> None:
         """Train on the replay buffer, the rungs whose turn it is."""
@@ -300,14 +316,19 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
                 super().train(gradient_steps, batch_size, **kwargs)
 
     def _sample_action(self, *args: Any, **kwargs: Any) -> Any:
-        self._is_collecting = True
+        self._is_collecting, self._has_acted = True, False
         try:
-            return super()._sample_action(*args, **kwargs)
+            chosen = super()._sample_action(*args, **kwargs)
         finally:
             self._is_collecting = False
+        if not self._has_acted:
+            assert self.guidance is not None
+            self.guidance.act_without_rungs(self.n_envs)
+        return chosen
 
     def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
         """Return actions for observations: of the best rung, or in training of that which acts in an environment."""
+        self._has_acted = True
         if not self._is_collecting or len(self._networks) == 1:
             return super().predict(observation, *args, **kwargs)
         assert self.guidance is not None

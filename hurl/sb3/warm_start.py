@@ -100,28 +100,30 @@ def warm_start(
     check_spaces(model, episodes)
 
     started = perf_counter()
-    actor = _build_actor(model, learning_rate)
-    data = actor.prepare(_observations(model, episodes), _targets(model, episodes))
-    before = actor.loss(data)
-    generator, updates = np.random.default_rng(seed), 0
-    for epoch in range(1, epochs + 1):
-        batches = _batches(generator, episodes.transitions, batch_size)
-        try:
-            loss = actor.run_epoch(data, batches)
-        except ValueError:  # torch's distributions refuse NaN by it
-            loss = float("nan")
-        if not np.isfinite(loss):
-            raise WarmStartError(
-                f"cloning {episodes.name} diverged in epoch {epoch}, the loss is {loss}: lower the learning rate "
-                f"from {actor.learning_rate}"
-            )
-        updates += len(batches)
-        report(epoch, loss)
-    actor.write()
-    actor.write_target()
+    with model.on_rung(model.last_rung) if isinstance(model, GuidedAlgorithm) else nullcontext():
+        actor = _build_actor(model, learning_rate)
+        data = actor.prepare(_observations(model, episodes), _targets(model, episodes))
+        before = actor.loss(data)
+        generator, updates = np.random.default_rng(seed), 0
+        for epoch in range(1, epochs + 1):
+            batches = _batches(generator, episodes.transitions, batch_size)
+            try:
+                loss = actor.run_epoch(data, batches)
+            except ValueError:  # torch's distributions refuse NaN by it
+                loss = float("nan")
+            if not np.isfinite(loss):
+                raise WarmStartError(
+                    f"cloning {episodes.name} diverged in epoch {epoch}, the loss is {loss}: lower the learning rate "
+                    f"from {actor.learning_rate}"
+                )
+            updates += len(batches)
+            report(epoch, loss)
+        actor.write()
+        actor.write_target()
+        after = actor.loss(data)
     if isinstance(model, GuidedAlgorithm):
         model.share_networks()
-    return CloningResult(epochs, updates, perf_counter() - started, before, actor.loss(data))
+    return CloningResult(epochs, updates, perf_counter() - started, before, after)
 
 
 class Rehearsal(BaseCallback):

@@ -212,7 +212,8 @@ class LadderLearner(Learner):
         self.totals += discounts * paid
         for run in ended:
             bandit, rung = self.bandits[run], self.acting[run]
-            bandit.add(rung, float(self.totals[run]), int(lengths[run]))
+            bandit.add(rung, float(self.totals[run]))
+            bandit.lasted(rung, int(lengths[run]))
             self.episodes[run, rung] += 1
             if self.episodes[run].sum() % self.episodes_per_block == 0:
                 bandit.close_block()

@@ -78,6 +78,12 @@ def test_the_value_function_of_a_zip_file(algorithm, env_id, tmp_path):
     assert heuristic.settings()["agent"] == f"{algorithm.__name__} after 700 steps"
 
 
+def test_a_guidance_that_changes_nothing_hides_no_value_function(tmp_path):
+    guidance = hurl.Guidance(zero, hurl.ConstantSchedule(1.0), gamma=0.9)  # as prior data alone has it
+    hurl.guided(sb3.PPO)("MlpPolicy", "CartPole-v1", guidance=guidance, n_steps=64).save(tmp_path / "old.zip")
+    assert value_function_of_zip(tmp_path / "old.zip", "sb3.PPO", "CartPole-v1").gamma == 0.9
+
+
 def test_the_zip_file_of_an_agent_that_is_still_guided_is_refused(tmp_path):
     guidance = hurl.Guidance(zero, hurl.ConstantSchedule(0.5), gamma=0.9)
     hurl.guided(sb3.PPO)("MlpPolicy", "CartPole-v1", guidance=guidance, n_steps=64).save(tmp_path / "old.zip")

@@ -149,7 +149,7 @@ def test_yaml_round_trip(tmp_path):
             ["guidance.schedule={kind: ladder}", "algorithm={name: rllib.PPO}"],
             "rllib.PPO can't have a ladder, .*name one",
         ),
-        (["guidance.schedule={kind: ladder}", "gamma=1"], "schedule: gamma=1.0 has no finite horizon"),
+        (["guidance.schedule={kind: ladder}", "gamma=1"], "schedule: gamma=1.0 gives no horizon"),
         (["gamma=1.5"], "gamma: .*less than or equal to 1, got 1.5"),
         (["iterations=0"], "iterations: .*greater than or equal to 1, got 0"),
         (["iterations=many"], "iterations: .*valid integer.*, got 'many'"),

@@ -18,6 +18,7 @@ import stable_baselines3 as sb3
 import torch
 from stable_baselines3.common.vec_env import VecNormalize
 
+import hurl
 from hurl.data import CollectionError, load_episodes
 from hurl.envs import make_env
 from hurl.experiments.checkpoint import read_weights
@@ -322,6 +323,10 @@ def test_zip_files_that_cannot_be_used_are_named(tmp_path, env):
         load_zip(file, "sb3.SAC", env)
     edit(file, use_sde=True)
     with pytest.raises(ZipError, match="gSDE"):
+        load_zip(file, "sb3.SAC", env)
+    guidance = hurl.Guidance(lambda states: states[:, 0], gamma=0.99)
+    hurl.guided(sb3.SAC)("MlpPolicy", env, guidance=guidance, policy_kwargs=SMALL_NETS).save(file)
+    with pytest.raises(ZipError, match=r"has learnt with a ladder.*: load it in Python, and give hurl.data.collect"):
         load_zip(file, "sb3.SAC", env)
     file.write_bytes(b"no zip")
     with pytest.raises(ZipError, match="is not a model of Stable-Baselines3 or SBX"):

@@ -45,15 +45,21 @@ def differ(first, second):
     return any(not np.array_equal(one, other) for one, other in zip(first, second, strict=True))
 
 
+def networks_of(model):
+    """Return the leaves of each rung's networks."""
+    found = []
+    for rung in (0, 1):
+        with model.on_rung(rung):
+            found.append(leaves(model))
+    return found
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_learns_on_all_rungs_saves_and_goes_on(name, walk, tmp_path):
     model = laddered(name, walk).learn(200)
-    networks = []
-    for rung in (0, 1):
-        with model.on_rung(rung):
-            networks.append(leaves(model))
+    networks = networks_of(model)
     assert differ(*networks)
-    assert model.guidance.bandit.closed == 10
+    assert model.guidance.bandit.closed == 10 - getattr(model, "learning_starts", 0) // 20
 
     model.save(tmp_path / "model")
     loaded = type(model).load(tmp_path / "model", env=walk(action=ALGORITHMS[name][1]))
@@ -151,6 +157,40 @@ def test_a_turn_lasts_until_episodes_have_begun_and_ended_in_it():
         guidance.observe(step, step, np.ones(2), both, none)
 
 
+@pytest.mark.parametrize(("best", "share"), [(None, 0.5), (0, 0.9), (1, 0.1)])
+def test_turns_give_rungs_their_shares_of_the_steps(best, share):
+    """A rollout is 10 steps; episodes of rung 0 last 100 of them, and so do its turns, those of rung 1 last 1."""
+    guidance = hurl.Guidance(heuristic, LADDER, gamma=GAMMA).start(0)
+    step, none, ended = np.zeros((1, 2), np.float32), np.array([False]), np.array([True])
+    guidance.bandit.decided, guidance.bandit.close_block = best, lambda: None
+    steps, length = np.zeros(2), 0
+    for _ in range(6_000):
+        turn = guidance.take_turn(1)
+        for _ in range(10):
+            length = (length + 1) % (100, 1)[turn]
+            guidance.observe(step, step, np.ones(1), none, none if length else ended)
+        steps[turn] += 10
+    assert steps[0] / steps.sum() == pytest.approx(share, abs=0.06)
+
+
+@pytest.mark.parametrize("name", ["sb3.SAC", "sbx.SAC", "sb3.DQN"])
+def test_what_is_drawn_at_random_before_learning_judges_no_rung(name, walk):
+    model = laddered(name, walk, learning_starts=70)
+    assert model.learn(60).guidance.bandit.closed == 0
+    assert model.learn(100, reset_num_timesteps=False).guidance.bandit.closed > 0
+
+
+@pytest.mark.parametrize("name", ["sb3.PPO", "sb3.SAC", "sbx.SAC"])
+def test_all_rungs_can_have_the_networks_of_the_problem_itself(name, walk):
+    model = laddered(name, walk).learn(200)
+    guided, base = networks_of(model)
+    assert differ(guided, base)
+    with model.on_rung(0):
+        model.share_networks()
+        assert not differ(leaves(model), base)
+    assert not any(differ(networks, base) for networks in networks_of(model))
+
+
 def test_an_episode_with_two_rungs_counts_for_none():
     guidance = hurl.Guidance(heuristic, LADDER, gamma=GAMMA).start(0)
     step, none, first = np.zeros((2, 2), np.float32), np.array([False, False]), np.array([True, False])
@@ -203,7 +243,7 @@ def test_dictionaries_several_steps_and_normalisation(walk):
     assert np.isclose(discounts, [(0.5 * GAMMA) ** n for n in (1, 2, 3)]).any(axis=1).all()
 
     env = VecNormalize(walk(), gamma=GAMMA)
-    model = hurl.guided(sb3.SAC)("MlpPolicy", env, guidance=guidance, **small).learn(60)
+    model = hurl.guided(sb3.SAC)("MlpPolicy", env, guidance=guidance, **small | {"learning_starts": 0}).learn(60)
     assert model.guidance.bandit.start == 28 - 7 + 70 / 2  # of episodes 0 and 1, as they were paid
 
 
@@ -282,10 +322,7 @@ def test_actions_of_several_parts():
 
     guidance = hurl.Guidance(lambda states: states[:, 0], LADDER, gamma=GAMMA)
     model = hurl.guided(sb3.PPO)("MlpPolicy", Parts(), guidance=guidance, seed=0, **PPO).learn(40)
-    model.share_networks()
-    for rung in (0, 1):
-        with model.on_rung(rung):
-            assert not differ(leaves(model), leaves(model))
+    assert differ(*networks_of(model))
 
 
 def test_callbacks_see_the_best_rung_and_save_all_of_them(walk, tmp_path):
@@ -383,7 +420,16 @@ def test_the_draws_of_rungs_follow_the_seed(walk):
     assert returns(1) == returns(1) != returns(2)
 
 
-def test_environments_may_change(walk):
+def test_environments_may_change(walk, monkeypatch):
+    lasted, lengths = hurl.ladder.Bandit.lasted, []
+
+    def watched(bandit, rung, steps):
+        lengths.append(steps)
+        lasted(bandit, rung, steps)
+
+    monkeypatch.setattr(hurl.ladder.Bandit, "lasted", watched)
     model = laddered("sb3.SAC", walk).learn(60)
+    whole = set(lengths)
     model.set_env(DummyVecEnv([walk().envs[0].__class__]))
-    assert model.learn(20, reset_num_timesteps=False).guidance.steps == 80
+    assert model.learn(40, reset_num_timesteps=False).guidance.steps == 100
+    assert set(lengths) == whole, "what was cut is in no episode"

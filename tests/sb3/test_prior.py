@@ -231,6 +231,9 @@ def test_what_can_not_be(walk):
         hurl.PriorData(None)
     with pytest.raises(ValueError, match="blend must be above 0 and at most 1, got 2"):
         hurl.PriorData(logged(), blend=2)
+    guidance = hurl.Guidance(heuristic, hurl.ConstantSchedule(1.0), gamma=GAMMA, shaping="pbrs")
+    with pytest.raises(ValueError, match=r"blend=0\.5 can't be had with shaping='pbrs': leave blend out"):
+        hurl.guided(sb3.SAC)("MlpPolicy", walk(), guidance=guidance, prior=hurl.PriorData(logged(), blend=0.5))
     with pytest.raises(DatasetError, match=r"has 7 transitions, fewer than the 8 that a batch of 16 takes"):
         learn(walk(), hurl.PriorData(logged(1)))
     with pytest.raises(DatasetError, match=r"actions of Discrete\(2\), but the model's are of Box"):
@@ -239,6 +242,12 @@ def test_what_can_not_be(walk):
         learn(walk(), "data")
     with pytest.raises(TypeError, match="PPO learns from its own rollouts alone and can't take prior data"):
         hurl.guided(sb3.PPO)("MlpPolicy", walk(), prior=hurl.PriorData(logged()))
+
+
+def test_dictionaries_of_observations_are_refused():
+    env = sb3.common.envs.BitFlippingEnv(n_bits=3, continuous=True)
+    with pytest.raises(ValueError, match=r"dictionaries of observations.*gymnasium's FlattenObservation"):
+        hurl.guided(sb3.SAC)("MultiInputPolicy", env, prior=hurl.PriorData(logged()))
 
 
 def test_hindsight_replay_is_refused():

@@ -208,7 +208,7 @@ class SB3Trainer:
             "training_return": float(np.mean(returns)) if returns else np.nan,
             "seconds_collecting": collecting,
             "seconds_training": training,
-            **guidance_columns(self.guidance, self.config.gamma),
+            **guidance_columns(None if self.config.guidance is None else self.guidance, self.config.gamma),
         }
 
     def not_finite(self) -> str | None:
