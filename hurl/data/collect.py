@@ -151,8 +151,8 @@ class _Plan:
     environment: dict[str, Any]
 
     def rollout_seed(self, index: int) -> int:
-        """Derive the seed of a policy's rollout from the collection's."""
-        return int(np.random.SeedSequence([self.seed, index]).generate_state(1)[0] >> 1)
+        """Derive the seed of a policy's rollout from the collection's; runs derive theirs from fewer numbers."""
+        return int(np.random.SeedSequence([self.seed, index, 0, 1]).generate_state(1)[0] >> 1)
 
     def describe(self) -> dict[str, Any]:
         """Return the plan as plain values."""

@@ -253,16 +253,15 @@ def diagnose(
     :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
     :param progress: called with how many states h has been evaluated for, and how many there are
     """
-    episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
+    loaded = load_episodes(dataset, root)
+    episodes = usable_episodes(loaded, gamma, time_limit)
     guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of what h is for and returns
     if isinstance(h, StorableHeuristic):
         h.check(episodes.observation_space, gamma=None)
     agents = None if agent is None else _load_agent(agent, root, episodes, gamma, time_limit)
     values, known = _evaluate(guidance, episodes.states, progress)
     returns, cut, used = _returns(episodes, values, gamma, time_limit)
-    discrete = isinstance(episodes.observation_space, Discrete)
-    used_returns = state_means(returns[used], episodes.observations[used]) if discrete else returns[used]
-    fit = measure_fit(values[episodes.positions][used], used_returns)
+    fit = measure_fit(values[episodes.positions][used], _estimates(episodes, used, returns[used]))
     residuals = best_backup_residuals(episodes, bellman_residuals(episodes, values, gamma))
     best = best_episodes(episodes, returns)
     lead, bias, lambda0 = _suggest(episodes, values, fit, best, gamma)
@@ -275,7 +274,7 @@ def diagnose(
         dataset=episodes.name,
         gamma=gamma,
         time_limit=time_limit,
-        discrete=discrete,
+        discrete=isinstance(episodes.observation_space, Discrete),
         episodes=len(episodes),
         terminated=int(episodes.terminated.sum()),
         transitions=episodes.transitions,
@@ -284,7 +283,7 @@ def diagnose(
         lowest_value=float(values.min()),
         highest_value=float(values.max()),
         fit=fit,
-        rescaling=None if fit.r2_offset is None else _rescaling(episodes, values, used, used_returns, best, gamma),
+        rescaling=None if fit.r2_offset is None else _rescaling(episodes, values, used, returns[used], best, gamma),
         improvability=measure_improvability(episodes, values, residuals),
         best_return=float(returns[episodes.starts[best]].mean()),
         mean_return=float(returns[episodes.starts].mean()),
@@ -296,7 +295,7 @@ def diagnose(
         above_returns=share_above(values, returns),
         disagreement=measure_disagreement(deviation, episodes, best) if callable(deviation) else None,
         departure=departure,
-        fitted_to_data=_is_fitted_to(h, episodes),
+        fitted_to_data=_is_fitted_to(h, loaded),
         lambda0=lambda0,
         evidence=Evidence(episodes, values, returns, residuals, used, best, points),
     )
@@ -323,14 +322,26 @@ def _rescaling(
     :param returns: G of the states that are used, shape (n,)
     """
     used_values = values[episodes.positions][used]
-    halves = np.random.default_rng(0).permutation(len(episodes)) % 2
-    found = held_out_r2(used_values, returns, halves[episodes.episode_of[used]])
+    half = (np.random.default_rng(0).permutation(len(episodes)) % 2)[episodes.episode_of[used]]
+    found = held_out_r2(used_values, _estimates(episodes, used, returns, half), half)
     if found is None:
         return None
-    scale, offset = best_line(used_values, returns)
-    fit = measure_fit(scale * used_values + offset, returns)
+    targets = _estimates(episodes, used, returns)
+    scale, offset = best_line(used_values, targets)
+    fit = measure_fit(scale * used_values + offset, targets)
     *_, lambda0 = _suggest(episodes, scale * values + offset, fit, best, gamma)
     return Rescaling(scale, offset, *found, lambda0)
+
+
+def _estimates(episodes: Episodes, used: Flags, returns: Floats, half: Integers | int = 0) -> Floats:
+    """Return what h is held against, shape (n,): returns, or in a Discrete space the mean over a state's visits.
+
+    :param returns: G of the states that are used, shape (n,)
+    :param half: 0 or 1, that of the episodes which a visit is of, shape (n,): means are over visits of the same half
+    """
+    if not isinstance(episodes.observation_space, Discrete):
+        return returns
+    return state_means(returns, 2 * episodes.observations[used] + half)
 
 
 def _load_agent(
@@ -390,9 +401,12 @@ def _evaluate(
 
 
 def _is_fitted_to(h: Heuristic, episodes: Episodes) -> bool:
-    """Whether a heuristic with metrics of a fit says that it is from this data."""
+    """Whether a heuristic with metrics of a fit says that it is from this data, or from what no time limit ended."""
     origin = getattr(h, "dataset", None)
-    return bool(getattr(h, "metrics", None) and origin and origin["digest"] == episodes.digest)
+    if not getattr(h, "metrics", None) or not origin:
+        return False
+    terminated = np.flatnonzero(episodes.terminated)
+    return origin["digest"] in (episodes.digest, episodes.select(terminated).digest if terminated.size else None)
 
 
 def _rescaling_rows(rescaling: Rescaling | None) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hurl.envs import make_env
 from hurl.experiments.checkpoint import read_state, run_of
+from hurl.experiments.config import RunConfig
 from hurl.experiments.evaluate import config_of, find_checkpoint
 from hurl.experiments.trainers.base import build_environment
 from hurl.experiments.trainers.sb3 import build_policy, load_weights
@@ -30,10 +31,7 @@ def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic, *, tr
     state = read_state(checkpoint)
     if state["iteration"] == 0:
         raise HeuristicError(f"the critic of {checkpoint} was never trained: name the run of an agent that learnt")
-    if config.guidance is not None:
-        schedule = config.guidance.schedule.build(config.iterations)
-        if not isinstance(schedule, Ladder):  # the last rung of which is the original problem
-            check_estimates_original(schedule(state["iteration"]), config.guidance.shaping)
+    _check_critic(config, state["iteration"])
     with closing(build_environment(config, 1, config.seed)) as env:
         with run_of(checkpoint).naming_config():
             policy = build_policy(config, env)
@@ -41,6 +39,17 @@ def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic, *, tr
         load_weights(policy.model, checkpoint)  # of a ladder those of λ = 1, not of the best rung
         heuristic: StorableHeuristic = cls.from_agent(policy.model)
         return heuristic
+
+
+def _check_critic(config: RunConfig, iteration: int) -> None:
+    """Refuse the critic of a run that does not learn the original problem; the last rung of a ladder does."""
+    blend = None if config.prior is None else config.prior.blend
+    if config.guidance is None:
+        check_estimates_original(1.0, "hurl", blend)
+        return
+    schedule = config.guidance.schedule.build(config.iterations)
+    if not isinstance(schedule, Ladder):
+        check_estimates_original(schedule(iteration), config.guidance.shaping, blend)
 
 
 def value_function_of_zip(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hurl.experiments.config import EnvironmentConfig, FitConfig, RunConfig
-from hurl.own_code import describe_code
+from hurl.own_code import describe_code, foreign_code
 
 RUNS = Path("runs")  # what is trained and made outside campaigns
 
@@ -51,13 +52,14 @@ class CampaignFolder:
 
     def behaviour(self, preset: str, config: RunConfig) -> Path:
         """Return the folder of a run whose checkpoints are rolled out."""
-        return self.shared / "behaviour" / f"{_flat(preset)}-{_digest(config.model_dump(mode='json'))}"
+        key = _digest(config.model_dump(mode="json"), *_own_code(config.environment))
+        return self.shared / "behaviour" / f"{_flat(preset)}-{key}"
 
     @staticmethod
     def function(name: str, environment: EnvironmentConfig) -> str:
         """Return what data of a function, module:function, that acts in an environment is named by: its code, too."""
         where = environment.model_dump(mode="json", exclude={"n_envs"})
-        return f"{re.sub('[.:]', '-', name)}-{_digest(*describe_code(name), where)}"
+        return f"{re.sub('[.:]', '-', name)}-{_digest(*describe_code(name), where, *_own_code(environment))}"
 
     @staticmethod
     def dataset(name: str, transitions: int, seed: int, policies: int | None = None) -> str:
@@ -85,6 +87,15 @@ class CampaignFolder:
     def log(self, step: str) -> Path:
         """Return the file that the output of a step goes to."""
         return self.path / "logs" / f"{_flat(step)}.log"
+
+
+def _own_code(environment: EnvironmentConfig) -> list[list[str]]:
+    """Return what tells a user's environment and wrappers from others of the same names: an edit makes data anew."""
+    described = []
+    for name in foreign_code(environment.code):
+        with suppress(ValueError):  # what can't be imported is told where the environment is made
+            described.append(describe_code(name))
+    return described
 
 
 def _flat(name: str) -> str:

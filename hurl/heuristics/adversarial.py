@@ -75,7 +75,8 @@ class Reversed(Combination):
         episodes = load_episodes(dataset, root)
         heuristic: StorableHeuristic = fit(episodes, gamma=gamma, **options)
         mean = float(np.mean(heuristic(episodes.observations), dtype=np.float64))
-        return cls(heuristic, mean, dataset=heuristic.dataset, metrics=heuristic.metrics)
+        metrics = {f"reversed_{name}": value for name, value in heuristic.metrics.items()}
+        return cls(heuristic, mean, dataset=heuristic.dataset, metrics=metrics)
 
     def __call__(self, observations: Any) -> NDArray[np.float32]:
         """Return 2m − h for a batch of observations, shape (n,)."""

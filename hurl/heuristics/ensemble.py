@@ -15,7 +15,7 @@ from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
 from hurl.data.returns import usable_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
-from hurl.heuristics.monte_carlo import r_squared, scores
+from hurl.heuristics.monte_carlo import r_squared, scores, vector_space
 from hurl.heuristics.network import (
     Fitting,
     Network,
@@ -107,9 +107,10 @@ class EnsembleLowerBound(StorableHeuristic):
             )
         settings = Fitting(**({"patience": PATIENCE} if validation else {}) | fitting)
         episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
+        space = vector_space(episodes)
         train, held_out = _split(episodes, validation, seed)
         begun, origin = perf_counter(), data_origin(episodes, gamma)
-        n, inputs = origin["observation_space"].n, as_inputs(train.observations, origin["observation_space"])
+        n, inputs = space.n, as_inputs(train.observations, space)
         generators = np.random.default_rng(seed).spawn(members)
         scale = prior * float(discounted_returns(train, gamma=gamma).std())
         priors = [_prior(inputs, n, scale, generator) for generator in generators] if prior else []

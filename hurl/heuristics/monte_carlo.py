@@ -98,12 +98,7 @@ def fit_returns(
     """Fit a network to the returns of some episodes; return it and how well it fits them and the held-out ones."""
     if fitting.patience is not None and held_out is None:
         raise ValueError("patience needs episodes to be held out: set validation above 0")
-    space = ObservationSpace.of(train.observation_space)
-    if train.states.dtype == np.uint8 and len(space.shape) == 3:
-        raise HeuristicError(
-            f"observations of shape {space.shape} and type uint8 are images, which this network is not for: fit an "
-            "ImageMonteCarloHeuristic to them"
-        )
+    space = vector_space(train)
 
     def judge(network: Network) -> float:
         assert held_out is not None
@@ -122,6 +117,17 @@ def fit_returns(
     )
     values = partial(predict, network, space=space)
     return network, metrics | scores(train, held_out, gamma, values, values if time_limit == "bootstrap" else None)
+
+
+def vector_space(episodes: Episodes) -> ObservationSpace:
+    """Return the space of some episodes' observations; images are refused, which take other networks."""
+    space = ObservationSpace.of(episodes.observation_space)
+    if episodes.states.dtype == np.uint8 and len(space.shape) == 3:
+        raise HeuristicError(
+            f"observations of shape {space.shape} and type uint8 are images, which this network is not for: fit an "
+            "ImageMonteCarloHeuristic to them"
+        )
+    return space
 
 
 def predict(network: Network, observations: Any, space: ObservationSpace) -> NDArray[np.float32]:

@@ -154,6 +154,7 @@ class VAEFilteredHeuristic(StorableHeuristic):
         settings = Fitting(**fitting)
         vae_settings = replace(settings, activation="relu", epochs=vae_epochs)
         episodes = usable_episodes(load_episodes(dataset, root), gamma, time_limit)
+        train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
         begun = perf_counter()
         values = MonteCarloHeuristic.fit(
             episodes,
@@ -165,7 +166,7 @@ class VAEFilteredHeuristic(StorableHeuristic):
             **fitting,
         )
         space = values.observation_space
-        inputs = as_inputs(episodes.observations, space)
+        inputs = as_inputs(train.observations, space)
         vae, loss = fit_vae(
             inputs,
             n=space.n,
@@ -175,11 +176,10 @@ class VAEFilteredHeuristic(StorableHeuristic):
             report=lambda epoch, loss: report(settings.epochs + epoch, settings.epochs + vae_epochs, loss, None),
         )
         losses = in_chunks(lambda chunk: vae.losses(one_hot(chunk, space.n)), inputs)
-        lowest = returns_of(episodes, gamma, time_limit, values.network, space).min()
+        lowest = returns_of(train, gamma, time_limit, values.network, space).min()
         # a batch of another size may be rounded otherwise, which must not make a state at the limit unknown
         threshold = float(np.percentile(losses, percentile)) * (1 + ROUNDING)
         heuristic = cls(values.network, vae, threshold, float(lowest), time_limit, **values.origin())
-        train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
         beyond = values if time_limit == "bootstrap" else None
         heuristic.metrics = values.metrics | {"vae_loss": loss} | scores(train, held_out, gamma, heuristic, beyond)
         heuristic.metrics["seconds"] = perf_counter() - begun

@@ -88,7 +88,8 @@ class ValueFunctionHeuristic(StorableHeuristic):
         """
         guidance: Guidance | None = getattr(model, "guidance", None)
         if guidance is not None and guidance.bandit is None:  # a ladder's model is that of λ = 1
-            check_estimates_original(guidance.lambda_, guidance.shaping)
+            prior = getattr(model, "prior", None)
+            check_estimates_original(guidance.lambda_, guidance.shaping, None if prior is None else prior.blend)
         actor, critics = networks_of(model)
         space = ObservationSpace.of(model.observation_space)
         normalisation, reward_scale = _normalisation(model, space)
@@ -148,8 +149,13 @@ class ValueFunctionHeuristic(StorableHeuristic):
         return cls(critics, actor, normalisation, settings["agent"], **origin)
 
 
-def check_estimates_original(lambda_: float, shaping: Shaping) -> None:
+def check_estimates_original(lambda_: float, shaping: Shaping, blend: float | None) -> None:
     """Refuse the critic of an agent that learns on a reshaped MDP whose values are not those of the original one."""
+    if blend is not None:
+        raise HeuristicError(
+            f"the agent learns from logged data with blend={blend:g}, so that its critic estimates values with other "
+            "discounts: take the value function of an agent without blend, or with a ladder"
+        )
     if shaping != "hurl":
         raise HeuristicError(
             f"the agent was guided with shaping={shaping!r}, so that its critic estimates V − h: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -62,9 +63,9 @@ def gauntlet_of(environments: Iterable[Environment]) -> list[CellScores]:
     """
     kept = _by_preset(environments)
     found = (
-        _cell(panel, heuristic, cell, kept[name])
+        _cell(panel.title + place, panel, heuristic, cell, variants)
         for name, panel in gauntlet_panels().items()
-        if name in kept
+        for place, variants in kept.get(name, {}).items()
         for heuristic, cell in panel.cells.items()
     )
     return [scores for scores in found if scores is not None]
@@ -76,17 +77,28 @@ def worst_of(cells: Sequence[CellScores], column: str) -> CellScores | None:
     return cells[min(ratios)[1]] if ratios else None
 
 
-def _by_preset(environments: Iterable[Environment]) -> dict[str, dict[str, Variant]]:
-    """Return the variants by the names of their folders, under those of their presets."""
-    found: dict[str, dict[str, Variant]] = {}
-    for variant in (variant for environment in environments for variant in environment.variants):
-        folder = variant.runs[0].folder.resolve()
-        if CampaignFolder.is_seed(folder):
-            found.setdefault(folder.parent.parent.name, {})[folder.parent.name] = variant
+def _by_preset(environments: Iterable[Environment]) -> dict[str, dict[str, dict[str, Variant]]]:
+    """Return the variants by the names of their folders, under those of their presets, and where these are.
+
+    Where they are matters only where a variant is there twice, of two campaigns, which are not to be mixed.
+    """
+    variants = [variant for environment in environments for variant in environment.variants]
+    folders = {variant.runs[0].folder.resolve().parent: variant for variant in variants if _is_of_campaign(variant)}
+    times = Counter((folder.parent.name, folder.name) for folder in folders)
+    twice = {preset for (preset, _), count in times.items() if count > 1}
+    found: dict[str, dict[str, dict[str, Variant]]] = {}
+    for folder, variant in folders.items():
+        preset = folder.parent.name
+        place = f" in {folder.parent.parent}" if preset in twice else ""
+        found.setdefault(preset, {}).setdefault(place, {})[folder.name] = variant
     return found
 
 
-def _cell(panel: Panel, heuristic: str, cell: Cell, variants: Mapping[str, Variant]) -> CellScores | None:
+def _is_of_campaign(variant: Variant) -> bool:
+    return CampaignFolder.is_seed(variant.runs[0].folder.resolve())
+
+
+def _cell(title: str, panel: Panel, heuristic: str, cell: Cell, variants: Mapping[str, Variant]) -> CellScores | None:
     run = {column: variants[name] for column, name in cell.columns(heuristic).items() if name in variants}
     if "base" not in run or len(run) < 2:
         return None
@@ -102,7 +114,7 @@ def _cell(panel: Panel, heuristic: str, cell: Cell, variants: Mapping[str, Varia
     }
     both = {"constant", "ladder"} <= run.keys()
     return CellScores(
-        panel.title,
+        title,
         heuristic,
         cell.good,
         iterations,

@@ -125,7 +125,8 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
         """Save the model, and with it how far its guidance is, and the networks of a ladder's rungs."""
         assert self.guidance is not None
         self.guidance_state, self.rung_states = self.guidance.state(), self.read_rungs()
-        self.guidance_changes_nothing = self.guidance.changes_nothing
+        is_blended = self.prior is not None and self.prior.blend is not None
+        self.guidance_changes_nothing = self.guidance.changes_nothing and not is_blended
         with self.on_rung(self.last_rung):
             super().save(*args, **kwargs)
         self.rung_states = None

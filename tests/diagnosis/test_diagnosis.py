@@ -803,3 +803,31 @@ def test_bad_input_is_refused(arguments, error, message):
     given = {"h": lambda s: s[:, 0], "gamma": GAMMA, "dataset": random_episodes()} | arguments
     with pytest.raises(error, match=message):
         hurl.diagnose(**given)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_over_a_discrete_space_is_no_fit_on_what_was_held_out(seed):
+    rng, count = np.random.default_rng(seed), 400
+    states = np.column_stack([np.arange(count) % 2, np.zeros(count, int)])
+    data = Episodes(
+        states=states.ravel(),
+        actions=np.zeros(count, int),
+        rewards=rng.normal(size=count),
+        lengths=np.ones(count, int),
+        terminated=np.ones(count, bool),
+        observation_space=gym.spaces.Discrete(2),
+        action_space=gym.spaces.Discrete(2),
+        name="test/noise-v0",
+    )
+    rescaling = hurl.diagnose(lambda states: 10.0 * states, data, GAMMA).rescaling
+    assert rescaling.r2_rescaled < 0.9, "two means of noise, each other's in no half"
+    values = dataclasses.replace(data, rewards=np.where(states[:, 0] == 1, 3.0, 1.0) + 0.1 * data.rewards)
+    assert hurl.diagnose(lambda states: 10.0 * states, values, GAMMA).rescaling.r2_rescaled > 0.99
+
+
+@pytest.mark.parametrize("limits", [("drop", "cut"), ("cut", "drop")])
+def test_data_that_h_was_fitted_to_is_known_whatever_time_limits_count(limits):
+    data = random_episodes([30] * 12, [True, False] * 6)
+    fitted, judged = limits
+    h = hurl.MonteCarloHeuristic.fit(data, gamma=GAMMA, epochs=1, hidden=(4,), time_limit=fitted)
+    assert hurl.diagnose(h, data, GAMMA, time_limit=judged).fitted_to_data

@@ -148,3 +148,18 @@ def test_table_picture_and_page(runs, capsys):
     assert "<h2>The gauntlet</h2>" in page
     assert "<strong>0.95 [" in page
     assert 'src="data:image/png;base64,' in page
+
+
+def test_two_campaigns_are_not_mixed(tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    for campaign, gamma, levels in (
+        (old, 0.98, {"base": 100, "constant-mc": 150}),
+        (new, 0.97, {"base": 300, "ladder-mc": 310}),
+    ):
+        for variant, level in levels.items():
+            run_writer(campaign)(f"gauntlet-hopper/{variant}/seed-0", [level] * 3, settings=[f"gamma={gamma}"])
+    cells = {cell.environment: cell for cell in gauntlet_of(collect_runs([tmp_path]).environments)}
+    assert cells.keys() == {f"Hopper in {old}", f"Hopper in {new}"}
+    assert cells[f"Hopper in {old}"].ratio("constant").value == pytest.approx(1.5)
+    assert cells[f"Hopper in {new}"].ratio("ladder").value == pytest.approx(31 / 30)
+    assert cells[f"Hopper in {new}"].ratio("constant") is None

@@ -20,14 +20,16 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 import hurl
 from hurl.data import CollectionError, load_episodes
+from hurl.data.collect import _Plan
 from hurl.envs import make_env
 from hurl.experiments.checkpoint import read_weights
-from hurl.experiments.config import EnvironmentConfig, validate
+from hurl.experiments.config import EnvironmentConfig, load_config, validate
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.policies import collect_policies, find_environment, find_policies
 from hurl.experiments.run import train
+from hurl.experiments.trainers.base import CLONING, EVALUATION, TRAINING, derive_seed
 from hurl.experiments.zips import ZipError, load_zip
 from hurl.sb3 import internals
 from tests.experiments.conftest import SAC, SMALL
@@ -187,6 +189,29 @@ def test_another_function_of_the_same_name_is_another_policy(tmp_path, monkeypat
     assert names[0] != names[1]
     with pytest.raises(CollectionError, match="a dataset f-v0 with other policies, not these: choose another"):
         collect_policies(["my_pushes:act"], "f-v0", **collected)
+
+
+def test_another_environment_of_the_same_name_has_other_data(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    environment, folder, names = EnvironmentConfig(id="my_pendulum:Mine-v0"), CampaignFolder(tmp_path), []
+    for length in (5, 9):
+        sys.modules.pop("my_pendulum", None)
+        (tmp_path / "my_pendulum.py").write_text(f"LENGTH = {length}")
+        invalidate_caches()
+        names.append(CampaignFolder.function("hurl.envs.point_maze:demonstrate", environment))
+        run = load_config("hopper/sac").model_copy(update={"environment": environment})
+        names.append(folder.behaviour("hopper/sac", run).name)
+    assert len(set(names)) == 4
+
+
+def test_no_policy_is_rolled_out_from_a_seed_that_runs_have():
+    config = load_config("hopper/sac", ["seed=5"])
+    runs = {
+        derive_seed(config, purpose, iteration)
+        for purpose in (TRAINING, EVALUATION, CLONING)
+        for iteration in range(50)
+    }
+    assert not runs & {_Plan((), 10, 1, 5, {}).rollout_seed(index) for index in range(50)}
 
 
 def test_data_of_hurls_own_functions_keeps_its_name(env):

@@ -246,6 +246,18 @@ def test_a_damaged_journal_is_refused_and_made_again_from_the_runs(base, tmp_pat
     assert (again.run_folder(0) / "metrics.csv").stat().st_mtime_ns == written
 
 
+def test_a_finished_trial_that_is_found_again_is_not_pruned(base, tmp_path):
+    study = begin(tmp_path, base.model_copy(update={"iterations": 4, "checkpoint_every": 2}), trials=1, pruning=True)
+    assert run_trial(study, 0) is TrialState.COMPLETE
+    study.journal.unlink()
+    again = Study(tmp_path)
+    again.add_trials()
+    values = dict.fromkeys(range(1, 5), 0.0)  # better in every iteration
+    for _ in range(5):
+        again.optuna.add_trial(optuna.trial.create_trial(value=0.0, intermediate_values=values))
+    assert run_trial(again, 0) is TrialState.COMPLETE
+
+
 @pytest.mark.parametrize(
     ("budget", "trials", "iterations", "pruning"),
     [
@@ -309,6 +321,9 @@ def test_a_grid_that_does_not_suit(base, grid, message):
 def test_what_is_made_once_is_not_in_a_grid():
     with pytest.raises(TuningError, match="'gamma' can't be in the grid, since data and heuristic are made with it"):
         check_grid({"gamma": [0.9]}, load_config("hopper/hurl-mc"))
+    with pytest.raises(TuningError, match=r"'environment.options.healthy_reward' can't be in the grid"):
+        check_grid({"environment.options.healthy_reward": [2.0]}, load_config("hopper/hurl-mc"))
+    check_grid({"environment.n_envs": [8]}, load_config("hopper/hurl-mc"))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ def test_reversed_is_the_mirror_image_about_the_mean_over_the_data(in_fresh_proc
     np.testing.assert_allclose(reverse(EPISODES.observations), 2 * values.mean() - values, atol=1e-5)
     assert reverse(EPISODES.observations).mean() == pytest.approx(values.mean(), abs=1e-5)
     assert (reverse.gamma, reverse.dataset) == (0.9, heuristic.dataset)
+    assert not {"r2_training", "r2_held_out"} & set(reverse.metrics), "which are of what is reversed"
     observations = EPISODES.observations
     np.testing.assert_array_equal(in_fresh_process(reverse, observations), reverse(observations))
 

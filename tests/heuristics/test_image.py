@@ -14,7 +14,7 @@ import hurl
 from hurl import impala
 from hurl.data import Episodes
 from hurl.guidance import HeuristicError
-from hurl.heuristics import ImageMonteCarloHeuristic, MonteCarloHeuristic, load_heuristic
+from hurl.heuristics import EnsembleLowerBound, ImageMonteCarloHeuristic, MonteCarloHeuristic, load_heuristic
 from hurl.heuristics.storage import WEIGHTS
 from hurl.impala import ImpalaCNN
 from tests.data.examples import random_episodes
@@ -208,6 +208,8 @@ def test_vectors_and_images_are_for_other_heuristics():
         ImageMonteCarloHeuristic.fit(random_episodes(), gamma=0.9)
     with pytest.raises(HeuristicError, match=r"are images, .* fit an ImageMonteCarloHeuristic"):
         MonteCarloHeuristic.fit(bright_episodes(5), gamma=0.9)
+    with pytest.raises(HeuristicError, match=r"are images, .* fit an ImageMonteCarloHeuristic"):
+        EnsembleLowerBound.fit(bright_episodes(9), gamma=0.9)
 
 
 @pytest.mark.parametrize(("name", "value"), [("epochs", 1.5), ("batch_size", 0), ("learning_rate", 0.0)])

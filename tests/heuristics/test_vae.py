@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from tests.data.examples import random_episodes
 
 SMALL = {"hidden": (16,), "epochs": 2, "batch_size": 16, "latent": 2, "vae_epochs": 5}
 EPISODES = random_episodes([10] * 40, [True] * 40)
+SEEN, _ = EPISODES.split(0.1, 0)  # of which the autoencoder is
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +28,12 @@ def far():
 
 
 def test_one_in_a_hundred_of_the_data_is_unknown(heuristic):
-    assert 0.985 <= heuristic.known(EPISODES.observations).mean() <= 0.995
+    assert 0.985 <= heuristic.known(SEEN.observations).mean() <= 0.995
 
 
 def test_the_percentile_is_the_share_that_is_known():
     fitted = VAEFilteredHeuristic.fit(EPISODES, gamma=0.9, percentile=60.0, **SMALL)
-    assert fitted.known(EPISODES.observations).mean() == pytest.approx(0.6, abs=0.005)
+    assert fitted.known(SEEN.observations).mean() == pytest.approx(0.6, abs=0.005)
 
 
 def test_known_states_have_the_monte_carlo_value_and_others_the_lowest_return(heuristic, far):
@@ -39,7 +42,7 @@ def test_known_states_have_the_monte_carlo_value_and_others_the_lowest_return(he
     observations = EPISODES.observations
     known = heuristic.known(observations)
     np.testing.assert_allclose(heuristic(observations)[known], naive(observations)[known], rtol=1e-5)
-    lowest = discounted_returns(EPISODES, gamma=0.9).min()
+    lowest = discounted_returns(SEEN, gamma=0.9).min()
     assert not heuristic.known(far).any()
     np.testing.assert_allclose(heuristic(far), np.full(30, lowest), rtol=1e-6)
     np.testing.assert_allclose(heuristic(observations)[~known], lowest, rtol=1e-6)
@@ -120,3 +123,16 @@ def test_r_squared_is_of_the_filtered_heuristic():
     assert heuristic.metrics["r2_held_out"] == pytest.approx(r_squared(returns, heuristic(held_out.observations)))
     unfiltered = heuristic.network(held_out.observations)[:, 0]
     assert heuristic.metrics["r2_held_out"] != pytest.approx(r_squared(returns, unfiltered))
+
+
+def test_the_filter_has_not_seen_what_is_held_out():
+    train, held_out = EPISODES.split(0.1, 0)
+    is_held_out = np.isin(EPISODES.states[:, 0], held_out.states[:, 0])
+    states = np.where(is_held_out[:, None], np.float32(100), EPISODES.states)
+    first, second = (
+        VAEFilteredHeuristic.fit(episodes, gamma=0.9, **SMALL)
+        for episodes in (EPISODES, replace(EPISODES, states=states))
+    )
+    assert (first.threshold, first.lowest) == (second.threshold, second.lowest)
+    np.testing.assert_array_equal(first(train.observations), second(train.observations))
+    assert first.metrics["r2_held_out"] != second.metrics["r2_held_out"]

@@ -236,6 +236,13 @@ def test_a_guided_agent_that_has_returned_to_the_original_mdp():
     assert heuristic.gamma == GAMMA
 
 
+def test_an_agent_that_blends_logged_returns_in_is_refused():
+    model = guided_agent(1.0)
+    model.prior = hurl.PriorData("some/data-v0", blend=0.5)
+    with pytest.raises(HeuristicError, match=r"blend=0\.5, so that its critic estimates values with other discounts"):
+        ValueFunctionHeuristic.from_agent(model)
+
+
 @pytest.mark.parametrize(
     ("lambda_", "shaping", "sentence"),
     [(0.95, "hurl", "λ=0.95, so that its critic estimates values with discount"), (1.0, "pbrs", "estimates V − h")],

@@ -15,6 +15,8 @@ from hurl.names import is_yaml, nearest
 
 Scalar = bool | int | float | str | None
 Grid = dict[str, list[Scalar]]
+# What of its environment a run may have other than its data.
+IN_TRAINING_ALONE = ("n_envs", "normalize")
 
 
 class TuningError(ValueError):
@@ -110,7 +112,8 @@ def check_grid(grid: Grid, config: RunConfig) -> None:
 def _determines_preparation(key: str, config: RunConfig) -> bool:
     if config.heuristic_to_fit is not None and (key == "gamma" or key.startswith("guidance.heuristic")):
         return True
-    return key.split(".")[0] == "data"
+    part, _, rest = key.partition(".")
+    return part == "data" or (part == "environment" and rest.partition(".")[0] not in IN_TRAINING_ALONE)
 
 
 def _check_parameter(name: str, config: RunConfig) -> None:

@@ -46,6 +46,7 @@ def _finish(study: Study, trial: optuna.Trial, report: Callable[[Row], None], tr
 
     config = study.config_of(trial.number)
     known = study.trials[trial.number].intermediate_values  # of an earlier part of the run
+    is_finished = RunFolder(study.run_folder(trial.number)).is_finished(config)  # as where the journal was lost
     rows: list[Row] = []
 
     def watch(row: Row) -> None:
@@ -57,7 +58,7 @@ def _finish(study: Study, trial: optuna.Trial, report: Callable[[Row], None], tr
         if study.settings.scale.pruning and 0 < row.iteration < config.iterations:
             if row.iteration not in known:
                 trial.report(score, row.iteration)
-            if trial.should_prune():
+            if not is_finished and trial.should_prune():
                 raise optuna.TrialPruned
 
     try:
