@@ -100,21 +100,28 @@ def seeds(task: Environment) -> str:
     return "\n".join(lines)
 
 
-def draw(report: Report) -> None:
-    """Draw the curves, the scores over tasks and their profiles."""
+def is_complete(task: Environment) -> bool:
+    """Whether all variants have two seeds or more, so that scores over tasks are of the same tasks for each."""
+    return {variant.name for variant in task.variants if len(variant.runs) > 1} == set(VARIANTS)
+
+
+def draw(report: Report, pictures: tuple[str, ...]) -> None:
+    """Draw some of the pictures of a report."""
     with tempfile.TemporaryDirectory() as folder:
         write_pictures(report, Path(folder))
-        for picture, name in PICTURES.items():
-            write_whole(DOCS / f"{name}.png", (Path(folder) / f"{picture}.png").read_bytes())
+        for picture in pictures:
+            write_whole(DOCS / f"{PICTURES[picture]}.png", (Path(folder) / f"{picture}.png").read_bytes())
 
 
 def main() -> None:
     """Print the tables and draw the pictures."""
     tasks = [read_task(title) for title in TASKS]
-    report = compute_report(Collection(tasks, []), baseline=BASELINE)
-    print(ratios(tasks), as_markdown(scores_table(report.scores)), *report.remarks, sep="\n\n")
+    all_of_it = compute_report(Collection(tasks, []), baseline=BASELINE)
+    compared = compute_report(Collection(list(filter(is_complete, tasks)), []), baseline=BASELINE)
+    print(ratios(tasks), as_markdown(scores_table(compared.scores)), *compared.remarks, sep="\n\n")
     print("\n", "\n\n".join(map(seeds, tasks)), sep="")
-    draw(report)
+    draw(all_of_it, ("returns",))
+    draw(compared, ("scores", "profiles"))
 
 
 if __name__ == "__main__":

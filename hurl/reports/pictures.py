@@ -259,7 +259,7 @@ def _draw_profiles(report: Report, looks: dict[str, Look]) -> Figure:
         axes.step(PROFILE_SCORES, values, where="post", color=looks[row.variant].color, label=label_of(row.variant))
         axes.fill_between(PROFILE_SCORES, lows, highs, step="post", color=looks[row.variant].color, alpha=0.12)
     axes.set(xlabel="score τ", ylabel="share of runs above τ", ylim=(-0.02, 1.02), title="performance profiles")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))  # profiles may be anywhere
     return figure
 
 
