@@ -1,13 +1,14 @@
 """The tables of logged-data.md, and its pictures, from the runs in `results/`.
 
-    python docs/logged_data_tables.py    # tables on standard output, the pictures into docs
+    python docs/logged_data_tables.py    # writes both, and says which runs the scores are of
 
-The runs were made with the commands that logged-data.md names.
+The runs were made with the commands that logged-data.md names. A table stands between two marks, `<!-- Hopper -->`.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,11 @@ from hurl.experiments.metrics import auc
 from hurl.files import write_whole
 from hurl.reports import Collection, Environment, Report, Variant, collect_runs, compute_report
 from hurl.reports.pictures import write_pictures
-from hurl.reports.tables import as_markdown, scores_table
+from hurl.reports.statistics import AggregateScores
+from hurl.reports.tables import show
 
 DOCS = Path(__file__).resolve().parent
+PAGE = DOCS / "logged-data.md"
 RESULTS = DOCS.parent / "results"
 LOGGED, GAUNTLET = RESULTS / "logged-data", RESULTS / "gauntlet"
 BASELINE = "sac-bc"
@@ -84,7 +87,7 @@ def ratios(tasks: list[Environment]) -> str:
 def seeds(task: Environment) -> str:
     """Return the table of a task, the numbers of its seeds in order."""
     lines = [
-        f"| {task.name} | seeds | AUC, first 20 iterations | AUC | last 10 iterations |",
+        "| variant | seeds | AUC, first 20 iterations | AUC | last 10 iterations |",
         "|---|---|---:|---:|---:|",
     ]
     for variant in task.variants:
@@ -105,6 +108,27 @@ def is_complete(task: Environment) -> bool:
     return {variant.name for variant in task.variants if len(variant.runs) > 1} == set(VARIANTS)
 
 
+def scores(rows: Sequence[AggregateScores]) -> str:
+    """Return the table of scores over tasks, the best first."""
+    lines = [
+        f"| variant | seeds each | interquartile mean | mean | gap to the best run | P(better than `{BASELINE}`) |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in sorted(rows, key=lambda row: -row.iqm.value):
+        cells = [show(value, ".2f") for value in (row.iqm, row.mean, row.optimality_gap, row.improvement)]
+        lines.append(f"| `{row.variant}` | {row.seeds} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def write_page(tables: Mapping[str, str]) -> None:
+    """Put tables into the page, each between its two marks."""
+    text = PAGE.read_text("utf-8")
+    for name, table in tables.items():
+        before, _, after = text.split(f"<!-- {name} -->")
+        text = f"<!-- {name} -->".join([before, f"\n\n{table}\n\n", after])
+    write_whole(PAGE, text.encode())
+
+
 def draw(report: Report, pictures: tuple[str, ...]) -> None:
     """Draw some of the pictures of a report."""
     with tempfile.TemporaryDirectory() as folder:
@@ -114,12 +138,14 @@ def draw(report: Report, pictures: tuple[str, ...]) -> None:
 
 
 def main() -> None:
-    """Print the tables and draw the pictures."""
+    """Write the tables and draw the pictures."""
     tasks = [read_task(title) for title in TASKS]
     all_of_it = compute_report(Collection(tasks, []), baseline=BASELINE)
     compared = compute_report(Collection(list(filter(is_complete, tasks)), []), baseline=BASELINE)
-    print(ratios(tasks), as_markdown(scores_table(compared.scores)), *compared.remarks, sep="\n\n")
-    print("\n", "\n\n".join(map(seeds, tasks)), sep="")
+    print("\n".join(compared.remarks))
+    write_page(
+        {"ratios": ratios(tasks), "scores": scores(compared.scores)} | {task.name: seeds(task) for task in tasks}
+    )
     draw(all_of_it, ("returns",))
     draw(compared, ("scores", "profiles"))
 
