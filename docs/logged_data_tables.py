@@ -59,27 +59,26 @@ def read_task(title: str) -> Environment:
     return Environment(title, [Variant(name, renamed[name]) for name in VARIANTS if name in renamed])
 
 
-def areas(variant: Variant, offset: float = 0.0) -> list[float]:
-    """Return the AUC of each seed."""
-    return [auc(run.rows, variant.iterations) + offset for run in variant.runs]
+def areas(task: Environment, name: str) -> dict[int, float]:
+    """Return the AUC of each seed of a variant, by the seed; none where it was not run."""
+    offset = OFFSETS.get(task.name, 0.0)
+    found = [variant for variant in task.variants if variant.name == name]
+    return {run.config.seed: auc(run.rows) + offset for variant in found for run in variant.runs}
+
+
+def ratio(task: Environment, name: str) -> float:
+    """Return the mean AUC of a variant over that of the baseline, of the seeds that both have; NaN without any."""
+    ours, base = areas(task, name), areas(task, BASELINE)
+    common = sorted(ours.keys() & base.keys())
+    return sum(ours[seed] for seed in common) / sum(base[seed] for seed in common) if common else float("nan")
 
 
 def ratios(tasks: list[Environment]) -> str:
-    """Return the table of AUCs over that of the baseline, means over seeds, a column a task."""
+    """Return the table of AUCs over that of the baseline, a column a task."""
     lines = [f"| variant | {' | '.join(task.name for task in tasks)} | worst |", "|---|" + "---:|" * (len(tasks) + 1)]
     for name in VARIANTS:
-        row: list[float] = []
-        for task in tasks:
-            of, base = (
-                [
-                    float(np.mean(areas(variant, OFFSETS.get(task.name, 0.0))))
-                    for variant in task.variants
-                    if variant.name == which
-                ]
-                for which in (name, BASELINE)
-            )
-            row.append(of[0] / base[0] if of else np.nan)
-        cells = ["–" if np.isnan(ratio) else f"{ratio:.2f}" for ratio in [*row, float(np.nanmin(row))]]
+        row = [ratio(task, name) for task in tasks]
+        cells = ["–" if np.isnan(value) else f"{value:.2f}" for value in [*row, float(np.nanmin(row))]]
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -94,7 +93,7 @@ def seeds(task: Environment) -> str:
         returns = [run.column("return_mean") for run in variant.runs]
         figures = (
             [values[:20].mean() for values in returns],
-            areas(variant),
+            [auc(run.rows) for run in variant.runs],
             [values[-10:].mean() for values in returns],
         )
         cells = [", ".join(f"{value:,.0f}".replace("-", "−") for value in column) for column in figures]
