@@ -9,10 +9,11 @@ from typer.testing import CliRunner
 from hurl.cli import app
 from hurl.data import load_episodes
 from hurl.experiments.campaign import Campaign
-from hurl.experiments.config import _presets, load_config, validate
+from hurl.experiments.config import load_config, validate
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.experiments.recipes import load_recipe, recipe_of
+from hurl.experiments.sources import _presets
 from hurl.experiments.tasks import run_tasks
 from tests.experiments.conftest import SMALL
 
