@@ -341,7 +341,7 @@ def _estimates(episodes: Episodes, used: Flags, returns: Floats, half: Integers 
     """
     if not isinstance(episodes.observation_space, Discrete):
         return returns
-    return state_means(returns, 2 * episodes.observations[used] + half)
+    return state_means(returns, 2 * episodes.observations[used].astype(np.int64) + half)
 
 
 def _load_agent(

@@ -2,13 +2,16 @@
 
 import shutil
 
+import numpy as np
 import pytest
 
 from hurl.data import DatasetError
+from hurl.experiments.agents import value_function_of
 from hurl.experiments.campaign import plan_campaign
 from hurl.experiments.config import RunConfig, validate
 from hurl.experiments.errors import ConfigurationError, RunFolderError
 from hurl.experiments.run import train
+from hurl.guidance import HeuristicError
 from tests.experiments.conftest import SAC, repeating
 from tests.experiments.swinging import DATASET, write_pushing
 from tests.experiments.test_run import InterruptionError, stop_after
@@ -46,6 +49,8 @@ def test_an_interrupted_run_ends_as_one_left_alone(logged, tmp_path, changes):
 
 def test_it_changes_what_is_learnt(logged, tmp_path):
     with_data, without = train(changed(logged), tmp_path / "a"), train(changed(logged, prior=None), tmp_path / "b")
+    (row, *_) = train(changed(logged, guidance=None, iterations=1), tmp_path / "c")
+    assert np.isnan(row.h_mean), "without guidance there is no h"
     assert with_data[0].training_return == without[0].training_return
     assert with_data[-1].return_mean != without[-1].return_mean
 
@@ -91,6 +96,19 @@ def test_data_of_one_id_in_two_folders_is_told_apart(logged, tmp_path, monkeypat
 def test_mistakes_are_named(logged, values, message):
     with pytest.raises(ConfigurationError, match=message):
         validate(logged | {"prior": logged["prior"] | values}, "values")
+
+
+def test_returns_are_not_blended_in_beside_a_potential(logged):
+    pbrs = logged["guidance"] | {"schedule": {"kind": "constant", "lambda0": 1.0}, "shaping": "pbrs"}
+    with pytest.raises(ConfigurationError, match=r"blend=0\.5 can't be had with shaping='pbrs'"):
+        validate(logged | {"guidance": pbrs, "prior": logged["prior"] | {"blend": 0.5}}, "values")
+
+
+def test_a_critic_with_returns_blended_in_is_no_value_function(logged, tmp_path):
+    values = logged | {"guidance": None, "iterations": 1, "prior": logged["prior"] | {"blend": 0.5}}
+    train(validate(values, "values"), tmp_path / "run")
+    with pytest.raises(HeuristicError, match=r"learns from logged data with blend=0\.5"):
+        value_function_of(tmp_path / "run")
 
 
 def test_algorithms_that_have_no_replay_are_refused(logged, tmp_path):

@@ -18,6 +18,7 @@ import hurl
 from hurl.sb3 import internals
 from tests.sb3.conftest import GAMMA, ByHand, heuristic
 from tests.sb3.test_algorithms import ALGORITHMS, OFF_POLICY, PPO, build, make_guidance
+from tests.sb3.test_prior import logged
 
 LADDER = hurl.Ladder(0.5, 1.0)
 
@@ -189,6 +190,20 @@ def test_all_rungs_can_have_the_networks_of_the_problem_itself(name, walk):
         model.share_networks()
         assert not differ(leaves(model), base)
     assert not any(differ(networks, base) for networks in networks_of(model))
+
+
+def test_cloning_while_another_rung_is_in_place_keeps_the_critics_of_the_problem_itself(walk):
+    model = laddered("sb3.SAC", walk).learn(200)
+
+    def critic(rung):
+        with model.on_rung(rung):
+            return [tensor.numpy().copy() for tensor in model.critic.state_dict().values()]
+
+    before = critic(1)
+    with model.on_rung(0):
+        hurl.sb3.warm_start(model, logged(), epochs=1, batch_size=8)
+    assert not differ(before, critic(0))
+    assert not differ(before, critic(1))
 
 
 def test_an_episode_with_two_rungs_counts_for_none():
