@@ -192,18 +192,19 @@ def test_all_rungs_can_have_the_networks_of_the_problem_itself(name, walk):
     assert not any(differ(networks, base) for networks in networks_of(model))
 
 
-def test_cloning_while_another_rung_is_in_place_keeps_the_critics_of_the_problem_itself(walk):
+def test_cloning_while_another_rung_is_in_place_is_into_the_problem_itself(walk):
     model = laddered("sb3.SAC", walk).learn(200)
 
-    def critic(rung):
+    def weights(network, rung):
         with model.on_rung(rung):
-            return [tensor.numpy().copy() for tensor in model.critic.state_dict().values()]
+            return [tensor.numpy().copy() for tensor in getattr(model, network).state_dict().values()]
 
-    before = critic(1)
+    actor, critic = weights("actor", 1), weights("critic", 1)
     with model.on_rung(0):
         hurl.sb3.warm_start(model, logged(), epochs=1, batch_size=8)
-    assert not differ(before, critic(0))
-    assert not differ(before, critic(1))
+    assert differ(actor, weights("actor", 1)), "it is what was cloned into"
+    assert not differ(weights("actor", 0), weights("actor", 1))
+    assert not any(differ(critic, weights("critic", rung)) for rung in (0, 1))
 
 
 def test_an_episode_with_two_rungs_counts_for_none():
