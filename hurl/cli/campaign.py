@@ -39,8 +39,8 @@ def campaign(
     """
     at_a_time = count_jobs(jobs, ray)
     chosen = None if variants is None else [name.strip() for name in variants.split(",")]
-    plan = plan_campaign(source, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations, trust=trust)
     look_beside(source)
+    plan = plan_campaign(source, chosen, parse_seeds(seeds), out, settings or [], iterations=iterations, trust=trust)
     run_campaign(plan, jobs=at_a_time, ray=ray)
     folder = out / run_name(source)
     say(f"Done: {len(plan.runs)} runs in {folder}; compare them with `hurl report {folder}`", bold=folder)

@@ -403,3 +403,18 @@ def test_the_example_of_the_documentation_runs(tmp_path, forget, monkeypatch):
         assert result.exit_code == 0, result.output
     (row,) = RunFolder(tmp_path / "campaigns/corridor/hurl/seed-0").read_metrics()
     assert row.h_min > 0
+
+
+def test_modules_beside_a_campaigns_file_are_there_when_it_is_planned(tmp_path, forget):
+    """It gets past its plan, which names data by the code that makes it, to a folder that it can't have."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "my_policy.py").write_text("def act(observations):\n    return observations[:, :1]\n")
+    file = tmp_path / "project" / "my.yaml"
+    file.write_text(
+        "environment: {id: Pendulum-v1, n_envs: 2}\nalgorithm: {name: sb3.SAC}\ngamma: 0.9\niterations: 1\n"
+        "steps_per_iteration: 10\nupdates_per_iteration: 1\nwarm_start: {}\n"
+        "data: {policy: 'my_policy:act', transitions: 10}\nvariants: {cloned: }\n"
+    )
+    (tmp_path / "taken").write_text("")
+    result = CliRunner().invoke(app, ["campaign", str(file), "--seeds", "0", "--out", str(tmp_path / "taken")])
+    assert isinstance(result.exception, FileExistsError | NotADirectoryError), result.exception
