@@ -6,16 +6,31 @@ import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hurl.data import load_episodes
+from hurl.data.returns import TimeLimit
 from hurl.experiments.errors import ConfigurationError
 from hurl.heuristics.base import KINDS, FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
 from hurl.names import nearest, nearest_or_all
+from hurl.values import NOTHING, Kinds, check_values, number, whole, word
 
 MAKERS = {"fit": "data", "from_agent": "an agent"}  # class methods that make a heuristic, and what from
 GIVEN = ("dataset", "gamma", "root", "report")  # arguments of `fit` that are no parameters of the kind
+# What parameters of hurl's own kinds may be, by their names, beside those of `Fitting`, which looks itself.
+VALUES: Kinds = {
+    "beta": number(0) | NOTHING,
+    "latent": whole(1),
+    "members": whole(2),
+    "percentile": number(0, 100, above=True),
+    "prior": number(0),
+    "seed": whole(0, 2**63),
+    "steps": whole(1),
+    "time_limit": word(*get_args(TimeLimit)),
+    "vae_epochs": whole(1),
+    "validation": number(0, 1, below=True),
+}
 
 
 def fit_heuristic(
@@ -45,7 +60,10 @@ def fit_heuristic(
 
 
 def check_fit(kind: str, parameters: Mapping[str, Any]) -> type[Any]:
-    """Refuse a kind or a parameter that there is not, and the lack of one that it needs; return the kind's class."""
+    """Refuse a kind, a parameter or a value that can't be, and the lack of what it needs; return the kind's class.
+
+    It is asked before data is made for the fit.
+    """
     cls = find_kind(kind, ["fit"])
     signature = inspect.signature(cls.fit).parameters
     own = {name: parameter for name, parameter in signature.items() if parameter.kind is parameter.KEYWORD_ONLY}
@@ -57,10 +75,21 @@ def check_fit(kind: str, parameters: Mapping[str, Any]) -> type[Any]:
     for name, parameter in own.items():
         if parameter.default is parameter.empty and name != "gamma" and name not in parameters:
             raise ConfigurationError(f"{kind} needs the parameter {name!r}: give it with --set {name}=…")
+    if cls.__module__.startswith("hurl."):
+        _check_values(kind, {name: value for name, value in parameters.items() if name in known})
     if "of" in own:  # what is not its own is for the kind that it is made of
         rest = {name: value for name, value in parameters.items() if name not in own}
         check_fit(parameters.get("of", own["of"].default), rest)
     return cls
+
+
+def _check_values(kind: str, parameters: Mapping[str, Any]) -> None:
+    network = {field.name for field in fields(Fitting)}
+    try:
+        check_values(parameters, VALUES)
+        Fitting(**{name: value for name, value in parameters.items() if name in network})
+    except ValueError as error:
+        raise ConfigurationError(f"{kind} can't be fitted so: {error}") from None
 
 
 def find_kind(kind: str, makers: Collection[str] = MAKERS) -> type[Any]:

@@ -26,7 +26,7 @@ from hurl.heuristics.network import (
     one_hot,
     standardisation,
 )
-from hurl.values import check_argument, number
+from hurl.values import check_argument, number, whole
 
 __all__ = ["EnsembleLowerBound"]
 
@@ -230,8 +230,7 @@ def _returns(episodes: Episodes, gamma: float, heuristic: EnsembleLowerBound | N
 
 
 def _check(members: int, beta: float) -> None:
-    if members < 2:
-        raise HeuristicError(f"an ensemble needs at least 2 members to disagree, got {members}")
+    check_argument("members", members, whole(2), HeuristicError)
     check_argument("beta", beta, number(0), HeuristicError)
 
 

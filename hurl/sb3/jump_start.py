@@ -154,6 +154,11 @@ class JumpStarted(OffPolicyAlgorithm, metaclass=DerivedClass):
 
         It is for after `warm_start` and before `learn`. Until then the algorithm learns without a guide.
         """
+        if self._vec_normalize_env is not None and self._vec_normalize_env.norm_obs:
+            raise ValueError(
+                "a jump start can't be had with normalised observations, for the guide would change with their "
+                "statistics: set norm_obs=False, or leave the jump start out"
+            )
         self.guide, self.curriculum = internals.copy_policy(self), Curriculum(self.jump_start)
         self._last_obs = None
 

@@ -37,6 +37,7 @@ class LoggedTransitions:
         self.prior, self.policy = prior, model.policy
         self.episodes = load_episodes(prior.dataset, prior.root)
         check_spaces(model, self.episodes)
+        check_share(prior.share, model.batch_size)
         self._check_size(model.batch_size)
         self.is_scaled = isinstance(model.action_space, Box)
         shape = getattr(model.observation_space, "shape", None)
@@ -47,11 +48,6 @@ class LoggedTransitions:
 
     def _check_size(self, batch_size: int) -> None:
         wanted = int(logged_rows(batch_size, self.prior.share).sum())
-        if wanted in (0, batch_size):
-            raise ValueError(
-                f"a share of {self.prior.share} is {wanted} of the {batch_size} transitions of a batch: take one from "
-                f"{1 / batch_size:.2g} to {1 - 1 / batch_size:.4g}, or larger batches"
-            )
         if self.episodes.transitions < wanted:
             raise DatasetError(
                 f"dataset {self.episodes.name} has {self.episodes.transitions} transitions, fewer than the {wanted} "
@@ -142,6 +138,16 @@ def trajectory_coefficients(episodes: Episodes, blend: float) -> NDArray[np.floa
     totals = np.add.reduceat(episodes.rewards, episodes.starts)
     ranks = np.searchsorted(np.sort(totals), totals, side="right") / len(totals)
     return 1.0 - blend * ranks
+
+
+def check_share(share: float, batch_size: int) -> None:
+    """Refuse a share of which a batch has nothing, or nothing else."""
+    wanted = int(logged_rows(batch_size, share).sum())
+    if wanted in (0, batch_size):
+        raise ValueError(
+            f"a share of {share} is {wanted} of the {batch_size} transitions of a batch: take one from "
+            f"{1 / batch_size:.2g} to {1 - 1 / batch_size:.4g}, or larger batches"
+        )
 
 
 @lru_cache(maxsize=8)

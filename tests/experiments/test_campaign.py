@@ -149,6 +149,27 @@ def test_what_is_to_be_fitted_is_checked_before_anything_is_made(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("kind", "parameters", "message"),
+    [
+        (
+            "ensemble",
+            "{members: two}",
+            "ensemble can't be fitted so: members must be a whole number from 2 .*, got 'two'",
+        ),
+        ("ensemble", "{beta: -1}", "beta must be a finite number that is not negative or null, got -1"),
+        ("monte-carlo", "{validation: 7}", "validation must be a number from 0 to below 1, got 7"),
+        ("monte-carlo", "{hidden: 8}", "hidden must be a list, each a whole number from 1 .*, got 8"),
+        ("vae", "{latent: 0}", "latent must be a whole number from 1 .*, got 0"),
+        ("reversed", "{of: ensemble, members: 1}", "ensemble can't be fitted so: members must be .*, got 1"),
+    ],
+)
+def test_values_of_a_fit_are_checked_before_anything_is_made(tmp_path, kind, parameters, message):
+    heuristic = f"guidance.heuristic={{kind: {kind}, parameters: {parameters}}}"
+    with pytest.raises(ConfigurationError, match=message):
+        plan_campaign("hopper", ["hurl-mc"], [0], tmp_path, [heuristic])
+
+
+@pytest.mark.parametrize(
     ("variant", "settings", "message"),
     [
         ("bc", ["algorithm.name=sb3.DQN"], "warm_start is for algorithms with an actor .*: leave it out for sb3.DQN"),
@@ -161,6 +182,16 @@ def test_what_is_to_be_fitted_is_checked_before_anything_is_made(tmp_path):
             "hurl-mc",
             ["algorithm={name: sb3.PPO, action_noise: 0.1}", "warm_start=null"],
             "algorithm.action_noise is for off-policy algorithms: leave it out for sb3.PPO",
+        ),
+        (
+            "jsrl",
+            ["environment.normalize=true"],
+            "jump_start can't be had with normalised observations, .*: set environment.normalize.norm_obs=false",
+        ),
+        (
+            "sac-prior",
+            ["prior.share=0.001"],
+            "prior.share: a share of 0.001 is 0 of the 128 transitions of a batch",
         ),
         (
             "hurl-mc",

@@ -149,7 +149,7 @@ def test_an_ensemble_of_an_earlier_version_has_no_priors(heuristic):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"members": 1}, "at least 2 members to disagree, got 1"),
+        ({"members": 1}, "members must be a whole number from 2 to .*, got 1"),
         ({"beta": -1.0}, r"beta must be a finite number that is not negative, got -1\.0"),
         ({"prior": -1.0}, r"prior must be a finite number that is not negative, got -1\.0"),
         ({"validation": 0.0}, r"without held-out episodes \(validation=0\) beta can't be chosen"),

@@ -197,11 +197,17 @@ def test_actions_in_the_units_of_the_environment():
 
 
 def test_returns_are_as_they_were_paid(walk):
-    model = build("sb3.SAC", VecNormalize(walk()), JumpStart(episodes=1, window=3))
+    model = build("sb3.SAC", VecNormalize(walk(), norm_obs=False), JumpStart(episodes=1, window=3))
     model.take_guide()
     model.learn(4 * LENGTH)
     paid = sum(range(LENGTH))
     assert model.curriculum.state()["evaluations"] == [paid + 10 * LENGTH * episode for episode in (1, 2, 3)]
+
+
+def test_a_guide_that_would_change_with_what_normalises_is_refused(walk):
+    model = build("sb3.SAC", VecNormalize(walk()), QUICK)
+    with pytest.raises(ValueError, match=r"a jump start can't be had with normalised observations, .*norm_obs=False"):
+        model.take_guide()
 
 
 def test_images_and_dictionaries(walk):

@@ -61,6 +61,7 @@ from hurl.prior import PriorData
 from hurl.sb3 import JumpStart, Rehearsal, guided, internals, jump_started, normalization, warm_start
 from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.jump_start import JumpStarted
+from hurl.sb3.prior import check_share
 from hurl.sb3.replay import GuidedReplayBuffer
 from hurl.sb3.spaces import check_spaces
 from hurl.sb3.warm_start import WITH_ACTOR
@@ -414,6 +415,18 @@ def check_run(config: RunConfig) -> None:
         raise ConfigurationError(
             f"warm_start is for algorithms with an actor that predicts actions by itself, {', '.join(WITH_ACTOR)}: "
             f"leave it out for {name}"
+        )
+    if config.prior is not None:
+        default = inspect.signature(algorithm).parameters["batch_size"].default
+        try:
+            check_share(config.prior.share, config.algorithm.parameters.get("batch_size", default))
+        except ValueError as error:
+            raise ConfigurationError(f"prior.share: {error}") from None
+    normalize = config.environment.normalize
+    if config.jump_start is not None and normalize is not None and normalize.norm_obs:
+        raise ConfigurationError(
+            "jump_start can't be had with normalised observations, for the guide would change with their statistics: "
+            "set environment.normalize.norm_obs=false, or leave jump_start out"
         )
     if config.algorithm.action_noise is not None and "action_noise" not in known_parameters(name):
         raise ConfigurationError(f"algorithm.action_noise is for off-policy algorithms: leave it out for {name}")
