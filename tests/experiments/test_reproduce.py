@@ -207,6 +207,13 @@ def test_the_cost_counts_what_runs_share_once(tmp_path):
     assert behaviour == pytest.approx(8.0 + 4 * cost.speed.iteration)
 
 
+def test_the_cost_of_a_ladder_is_that_of_more_than_one_learner(tmp_path):
+    plan = plan_reproduction("gauntlet-mountain-car", "paper", tmp_path, seeds=[0])
+    (cost,) = plan.costs(dict.fromkeys(plan.trial_of, Speed(iteration=10.0, step=0.1, update=0.01)))
+    iterations = plan.configs[0][2].iterations
+    assert cost.seconds == pytest.approx(5 * 8.0 + iterations * (3 * 10.0 + 2 * 15.0)), "two of five have a ladder"
+
+
 def test_the_cost_counts_what_is_made_for_each_game(tmp_path):
     plan = plan_reproduction("figure-4", "tiny", tmp_path, games=["coinrun", "maze"])
     one, other = plan.costs(dict.fromkeys(plan.trial_of, Speed(iteration=10.0, step=0.1, update=0.01)))
