@@ -67,7 +67,8 @@ def _print_report(report: Report, out: Path) -> None:
         for remark in section.remarks:
             say(f"  {remark}")
     if report.gauntlet:
-        _print("The gauntlet", gauntlet_table(report.gauntlet), leave_out={"", "seeds", "iterations"})
+        table = gauntlet_table(report.gauntlet)
+        _print("The gauntlet", table, leave_out=set(table.headings[1:4]))  # how good, seeds, iterations
         say(f"The gauntlet: {gauntlet_summary(report.gauntlet)}")
     if len(report.sections) > 1:
         _print_scores(report)

@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 SLUG_CHARACTERS = 80  # of an environment in the names of files, which must not be too long
 SEED_ENDING = re.compile(r"[-_.]?seed[-_]?\d+$")
 # What may differ between the seeds of one algorithm: it does not say what is learned, only which run of it this is.
-NOT_THE_ALGORITHM = ("seed", "threads", "checkpoint_every")
+NOT_THE_ALGORITHM = ("seed", "threads", "checkpoint_every", "keep_replay")
 # Where variants of one name are told apart by their configurations: so many settings, and so much of their text.
 NAMED_DIFFERENCES, DIFFERENCE_CHARACTERS = 2, 60
 
@@ -148,9 +148,9 @@ class Collection:
 def collect_runs(folders: Iterable[Path]) -> Collection:
     """Search folders for runs, and group them by environment and variant.
 
-    Runs are the seeds of one variant if their configurations differ in nothing but the seed, threads and
-    checkpoint_every. Where a run's folder is called `seed-N`, the folder above names the variant, and the paths of
-    datasets and heuristics, which may be made anew for each seed, may differ too.
+    Runs are the seeds of one variant if their configurations differ in nothing but the seed, threads,
+    checkpoint_every and keep_replay. Where a run's folder is called `seed-N`, the folder above names the variant, and
+    the paths of datasets and heuristics, which may be made anew for each seed, may differ too.
     """
     folders = list(folders)
     warnings: list[str] = []

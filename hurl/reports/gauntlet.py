@@ -80,9 +80,11 @@ def worst_of(cells: Sequence[CellScores], column: str) -> CellScores | None:
 def _by_preset(environments: Iterable[Environment]) -> dict[str, dict[str, dict[str, Variant]]]:
     """Return the variants by the names of their folders, under those of their presets, and where these are.
 
-    Where they are matters only where a variant is there twice, of two campaigns, which are not to be mixed.
+    Where they are matters only where a variant is there twice, of two campaigns, which are not to be mixed. Of a folder
+    whose runs are not all of one configuration, which the report warns of, those count that are the most.
     """
     variants = [variant for environment in environments for variant in environment.variants]
+    variants.sort(key=lambda variant: len(variant.runs))  # the last of a folder counts
     folders = {variant.runs[0].folder.resolve().parent: variant for variant in variants if _is_of_campaign(variant)}
     times = Counter((folder.parent.name, folder.name) for folder in folders)
     twice = {preset for (preset, _), count in times.items() if count > 1}

@@ -380,7 +380,7 @@ def _reproduce(report: Report) -> str:
 def _needs(report: Report) -> str:
     """Return a paragraph on what the runs were made from, where it must be made before them."""
     configs = [run.config for section in report.sections for run in section.environment.runs]
-    heuristics = {config.guidance.heuristic for config in configs if config.guidance is not None}
+    heuristics = [config.guidance.heuristic for config in configs if config.guidance is not None]
     parts = [part for config in configs for part in (config.warm_start, config.prior) if part is not None]
     data = {f"dataset {part.dataset}" for part in parts}
     made = sorted(data | {f"heuristic {name}" for name in heuristics if isinstance(name, HeuristicFolder)})

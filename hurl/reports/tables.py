@@ -99,14 +99,15 @@ def scores_table(scores: Sequence[AggregateScores]) -> TextTable:
 
 def gauntlet_table(cells: Sequence[CellScores]) -> TextTable:
     """Return the table of the gauntlet; the worst cell of constant λ and that of the ladder stand out."""
-    headings = ["environment, heuristic", "", "seeds", "iterations", "AUC of the base"]
+    headings = ["environment, heuristic", "", f"seeds: base, {', '.join(GUIDED.values())}", "iterations"]
+    headings += ["AUC of the base"]
     headings += [f"AUC, {title} / base" for title in GUIDED.values()]
     headings += ["AUC, ladder / constant λ", f"last {FINAL_ITERATIONS}, ladder / constant λ"]
     rows = [
         [
             f"{cell.environment}, {cell.heuristic}",
             "good" if cell.good else "",
-            " / ".join(str(score.seeds) for score in cell.scores.values()),
+            ", ".join(str(cell.scores[name].seeds) if name in cell.scores else "0" for name in ("base", *GUIDED)),
             str(cell.iterations),
             show(cell.scores["base"].auc, form_of([cell.scores["base"].auc], 0.0)),
             *(show(cell.ratio(column), ".2f") for column in GUIDED),

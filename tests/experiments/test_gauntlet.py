@@ -12,6 +12,7 @@ from hurl.experiments.reproduce import gauntlet_panels, plan_reproduction
 from hurl.experiments.sources import preset_names
 from hurl.reports import collect_runs, compute_report, write_report
 from hurl.reports.gauntlet import gauntlet_of, worst_of
+from hurl.reports.tables import gauntlet_table
 from tests.reports.conftest import run_writer
 
 VARIANTS = [name for name in preset_names() if name.startswith("gauntlet-")]
@@ -117,6 +118,22 @@ def test_columns_are_compared_over_the_iterations_that_all_have(tmp_path):
     write("gauntlet-hopper/ladder-mc/seed-0", [20.0] * 5 + [900.0] * 5)
     (cell,) = gauntlet_of(collect_runs([tmp_path]).environments)
     assert (cell.iterations, cell.ratio("ladder").value) == (5, 2.0)
+
+
+def test_of_a_folder_with_two_configurations_the_larger_part_counts(tmp_path):
+    write = run_writer(tmp_path)
+    for seed, level in enumerate((10.0, 10.0, 90.0)):
+        other = ["algorithm.parameters.tau=0.5"] if seed == 2 else []
+        write(f"gauntlet-hopper/base/seed-{seed}", [level] * 5, seed=seed, settings=other)
+    write("gauntlet-hopper/ladder-mc/seed-0", [20.0] * 5)
+    collection = collect_runs([tmp_path])
+    (cell,) = gauntlet_of(collection.environments)
+    assert (cell.scores["base"].seeds, cell.ratio("ladder").value) == (2, 2.0)
+
+
+def test_the_table_says_how_many_seeds_each_column_has(runs):
+    rows = gauntlet_table(gauntlet_of(collect_runs([runs]).environments)).rows
+    assert [row[2] for row in rows] == ["2, 2, 2", "2, 2, 2", "1, 0, 1"]
 
 
 def test_runs_of_other_presets_have_no_gauntlet(tmp_path):

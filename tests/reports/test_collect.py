@@ -49,6 +49,15 @@ def test_a_folder_with_a_colon_in_its_path_is_no_function(write_run: WriteRun, t
     }
 
 
+def test_seeds_may_differ_in_what_does_not_touch_learning(write_run: WriteRun, tmp_path: Path) -> None:
+    settings = ([], ["checkpoint_every=5"], ["keep_replay=true"], ["threads=2"])
+    for seed, differs in enumerate(settings):
+        write_run(f"hurl/seed-{seed}", [1.0, 2.0], seed=seed, settings=differs)
+    (environment,) = collect_runs([tmp_path]).environments
+    (variant,) = environment.variants
+    assert len(variant.runs) == 4
+
+
 def test_seed_folders_that_differ_in_more_are_two_variants(write_run: WriteRun, tmp_path: Path) -> None:
     write_run("sac/seed-0", [1.0])
     write_run("sac/seed-1", [1.0], seed=1, settings=["gamma=0.5"])

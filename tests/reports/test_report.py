@@ -310,3 +310,11 @@ def test_a_name_is_a_name_whatever_is_in_it(hostile: Path, tmp_path: Path) -> No
     picture = "".join(ElementTree.parse(next(out.glob("*-return.svg"))).getroot().itertext())
     for name in (*sorted(names - {"x" * 200}), "x" * 59 + "…"):
         assert f"{name} (1)" in picture
+
+
+def test_a_cloned_policy_whose_guidance_was_never_fitted_is_reported(write_run: WriteRun, tmp_path: Path) -> None:
+    fitted = ["iterations=0", "warm_start.dataset=a/b-v0", "guidance={heuristic: {kind: ensemble}}"]
+    write_run("bc/seed-0", [3.0], start=0, settings=fitted)
+    write_run("sac/seed-0", [1.0, 2.0])
+    write_report(compute_report(collect_runs([tmp_path])), tmp_path / "report")
+    assert "dataset a/b-v0" in (tmp_path / "report" / "report.html").read_text("utf-8")
