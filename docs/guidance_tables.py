@@ -1,8 +1,8 @@
-"""The tables of logged-data.md, and its pictures, from the runs in `results/`.
+"""The tables of logged-data.md and safe-guidance.md, and their pictures, from the runs in `results/`.
 
-    python docs/logged_data_tables.py    # writes both, and says which runs the scores are of
+    python docs/guidance_tables.py    # writes both, and says which runs the scores are of
 
-The runs were made with the commands that logged-data.md names. A table stands between two marks, `<!-- Hopper -->`.
+The runs were made with the commands that the pages name. A table stands between two marks, `<!-- Hopper -->`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy as np
 from hurl.experiments.metrics import auc
 from hurl.files import write_whole
 from hurl.reports import Collection, Environment, Report, Variant, collect_runs, compute_report
-from hurl.reports.pictures import write_pictures
+from hurl.reports.gauntlet import gauntlet_of
+from hurl.reports.pictures import gauntlet_png, write_pictures
 from hurl.reports.statistics import AggregateScores
-from hurl.reports.tables import show
+from hurl.reports.tables import as_markdown, gauntlet_table, show
 
 DOCS = Path(__file__).resolve().parent
-PAGE = DOCS / "logged-data.md"
+LOGGED_DATA, SAFE_GUIDANCE = DOCS / "logged-data.md", DOCS / "safe-guidance.md"
 RESULTS = DOCS.parent / "results"
 LOGGED, GAUNTLET = RESULTS / "logged-data", RESULTS / "gauntlet"
 BASELINE = "sac-bc"
@@ -66,11 +67,50 @@ def areas(task: Environment, name: str) -> dict[int, float]:
     return {run.config.seed: auc(run.rows) + offset for variant in found for run in variant.runs}
 
 
-def ratio(task: Environment, name: str) -> float:
-    """Return the mean AUC of a variant over that of the baseline, of the seeds that both have; NaN without any."""
-    ours, base = areas(task, name), areas(task, BASELINE)
+def lasts(task: Environment, name: str) -> dict[int, float]:
+    """Return the mean return of the last ten iterations of each seed of a variant, as `areas` does its AUC."""
+    offset = OFFSETS.get(task.name, 0.0)
+    found = [variant for variant in task.variants if variant.name == name]
+    return {
+        run.config.seed: float(run.column("return_mean")[-10:].mean()) + offset
+        for variant in found
+        for run in variant.runs
+    }
+
+
+def over(ours: Mapping[int, float], base: Mapping[int, float]) -> float:
+    """Return a mean over another, of the seeds that both have; NaN without any, or where the other is 0."""
     common = sorted(ours.keys() & base.keys())
-    return sum(ours[seed] for seed in common) / sum(base[seed] for seed in common) if common else float("nan")
+    below = sum(base[seed] for seed in common)
+    return sum(ours[seed] for seed in common) / below if below else float("nan")
+
+
+def ratio(task: Environment, name: str) -> float:
+    """Return the mean AUC of a variant over that of the baseline, of the seeds that both have."""
+    return over(areas(task, name), areas(task, BASELINE))
+
+
+def plain(value: float) -> str:
+    """Write a ratio, or that there is none."""
+    return "–" if np.isnan(value) else f"{value:.2f}"
+
+
+def with_prior_data(tasks: list[Environment]) -> str:
+    """Return the table of what the ladder has of the baseline and of constant λ, all with prior data, a row a task."""
+    lines = [
+        f"| environment, ensemble and prior data | seeds | ladder / `{BASELINE}` | ladder / constant λ | "
+        "last 10 iterations, ladder / constant λ |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for task in tasks:
+        ladder, constant = "hurl-ladder-prior", "hurl-prior"
+        cells = [
+            ratio(task, ladder),
+            over(areas(task, ladder), areas(task, constant)),
+            over(lasts(task, ladder), lasts(task, constant)),
+        ]
+        lines.append(f"| {task.name} | {len(areas(task, ladder))} | {' | '.join(map(plain, cells))} |")
+    return "\n".join(lines)
 
 
 def ratios(tasks: list[Environment]) -> str:
@@ -78,8 +118,7 @@ def ratios(tasks: list[Environment]) -> str:
     lines = [f"| variant | {' | '.join(task.name for task in tasks)} | worst |", "|---|" + "---:|" * (len(tasks) + 1)]
     for name in VARIANTS:
         row = [ratio(task, name) for task in tasks]
-        cells = ["–" if np.isnan(value) else f"{value:.2f}" for value in [*row, float(np.nanmin(row))]]
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+        lines.append(f"| `{name}` | {' | '.join(map(plain, [*row, float(np.nanmin(row))]))} |")
     return "\n".join(lines)
 
 
@@ -119,13 +158,13 @@ def scores(rows: Sequence[AggregateScores]) -> str:
     return "\n".join(lines)
 
 
-def write_page(tables: Mapping[str, str]) -> None:
-    """Put tables into the page, each between its two marks."""
-    text = PAGE.read_text("utf-8")
+def write_page(page: Path, tables: Mapping[str, str]) -> None:
+    """Put tables into a page, each between its two marks."""
+    text = page.read_text("utf-8")
     for name, table in tables.items():
         before, _, after = text.split(f"<!-- {name} -->")
         text = f"<!-- {name} -->".join([before, f"\n\n{table}\n\n", after])
-    write_whole(PAGE, text.encode())
+    write_whole(page, text.encode())
 
 
 def draw(report: Report, pictures: tuple[str, ...]) -> None:
@@ -143,8 +182,15 @@ def main() -> None:
     compared = compute_report(Collection(list(filter(is_complete, tasks)), []), baseline=BASELINE)
     print("\n".join(compared.remarks))
     write_page(
-        {"ratios": ratios(tasks), "scores": scores(compared.scores)} | {task.name: seeds(task) for task in tasks}
+        LOGGED_DATA,
+        {"ratios": ratios(tasks), "scores": scores(compared.scores)} | {task.name: seeds(task) for task in tasks},
     )
+    cells = gauntlet_of(collect_runs([GAUNTLET]).environments)
+    write_page(
+        SAFE_GUIDANCE,
+        {"gauntlet": as_markdown(gauntlet_table(cells)).rstrip(), "prior data": with_prior_data(tasks)},
+    )
+    write_whole(DOCS / "gauntlet.png", gauntlet_png(cells))
     draw(all_of_it, ("returns",))
     draw(compared, ("scores", "profiles"))
 
