@@ -8,8 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
-from hurl.data import load_episodes
-from hurl.data.returns import TimeLimit
+from hurl.data import TimeLimit, load_episodes
 from hurl.experiments.errors import ConfigurationError
 from hurl.heuristics.base import KINDS, FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
