@@ -341,7 +341,7 @@ class Guidance:
         """Forget the episodes that are going on: their environments were reset."""
         self._running = np.zeros((2, 0))  # returns and lengths so far
         self._acting = np.zeros(0, np.intp)
-        self._is_mixed = self._is_trial = np.zeros(0, bool)  # whether an episode is of no rung alone, or a trial
+        self._is_mixed = np.zeros(0, bool)  # whether an episode is of no rung alone
         self._turn: int | None = None
         self._turn_episodes = self._turn_steps = 0
 
@@ -358,11 +358,6 @@ class Guidance:
     def rungs(self) -> tuple[float, ...]:
         """The λ of a ladder; none where there is a schedule."""
         return self.schedule.rungs if isinstance(self.schedule, Ladder) else ()
-
-    @property
-    def has_trials(self) -> bool:
-        """Whether rungs of a ladder are judged by episodes without exploration."""
-        return self.bandit is not None and self.bandit.count > 1 and self.bandit.ladder.trials > 0
 
     @property
     def best_rung(self) -> int | None:
@@ -385,19 +380,9 @@ class Guidance:
         """
         if len(self._acting) != count:  # episodes begin in all of them
             assert self.bandit is not None
-            chosen = [self.bandit.choose_episode() for _ in range(count)]
-            self._acting = np.array([rung for rung, _ in chosen], np.intp)
-            self._is_trial = np.array([is_trial for _, is_trial in chosen], bool)
+            self._acting = np.array([self.bandit.choose() for _ in range(count)], np.intp)
             self._is_mixed = np.zeros(count, bool)
         return self._acting
-
-    def in_trials(self, count: int) -> NDArray[np.bool_]:
-        """Return in which of so many environments the episode is a trial, which judges its rung, shape (count,).
-
-        A rung acts there as the policy that is returned in the end would, without exploration.
-        """
-        self.acting(count)
-        return self._is_trial
 
     def act_without_rungs(self, count: int) -> None:
         """Say that in so many environments no rung has acted in the newest step: returns of these episodes say nothing.
@@ -422,7 +407,6 @@ class Guidance:
             self._turn, self._turn_episodes, self._turn_steps = self.bandit.choose(), 0, 0
             if self._turn != before:
                 self._acting, self._is_mixed = np.full(count, self._turn), np.full(count, before is not None)
-                self._is_trial = np.zeros(count, bool)
         return self._turn
 
     def rung_figures(self) -> dict[str, float]:
@@ -442,20 +426,18 @@ class Guidance:
         self, bandit: Bandit, ended: NDArray[Any], totals: NDArray[np.float64], lengths: NDArray[np.float64]
     ) -> None:
         """Count the steps of each rung; where episodes ended, tell the bandit, and say which rungs begin the next."""
-        acting, takes_turns = self.acting(len(ended)), self._turn is not None
+        acting = self.acting(len(ended))
         self.rung_steps += np.bincount(acting, minlength=len(self.rungs))
         self._turn_steps += len(ended)
         for index in np.flatnonzero(ended):
-            rung, is_trial = int(acting[index]), bool(self._is_trial[index])
             if not self._is_mixed[index]:
-                if takes_turns or bandit.judges(is_trial):
-                    bandit.add(rung, float(totals[index]))
+                bandit.add(int(acting[index]), float(totals[index]))
                 self._turn_episodes += 1
-                if not takes_turns:
-                    bandit.lasted(rung, int(lengths[index]), is_trial=is_trial)
+                if self._turn is None:
+                    bandit.lasted(int(acting[index]), int(lengths[index]))
             self._is_mixed[index] = False
-            if not takes_turns:
-                acting[index], self._is_trial[index] = bandit.choose_episode()
+            if self._turn is None:
+                acting[index] = bandit.choose()
 
     # The reshaped MDP ------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from hurl.values import check_argument, number, whole
 __all__ = ["Bandit", "Ladder", "rungs_for"]
 
 # What a ladder is unless it is told otherwise, in Python and in a configuration.
-WINDOW, EXPLORATION, TRIALS = 8, 0.1, 0.0
+WINDOW, EXPLORATION = 8, 0.1
 # Of γ = 0.999, λ = 0.94: what did best on Hopper lies about there.
 HORIZON_EXPONENT = 0.4
 # Blocks of every rung that it takes to decide which is the best, and how sure that must be.
@@ -64,18 +64,13 @@ class Ladder:
     :param window: how many of its newest iterations a rung is judged by
     :param exploration: the share of steps on other rungs than the best, once that is decided; with 0 one that would
         overtake is never noticed
-    :param trials: the share of each rung's steps in whole episodes without exploration, by which alone it is judged;
-        with 0 all its episodes judge it, as they are acted. For off-policy algorithms, which can learn from them
     """
 
     rungs: tuple[float, ...]
     window: int
     exploration: float
-    trials: float
 
-    def __init__(
-        self, *rungs: float, window: int = WINDOW, exploration: float = EXPLORATION, trials: float = TRIALS
-    ) -> None:
+    def __init__(self, *rungs: float, window: int = WINDOW, exploration: float = EXPLORATION) -> None:
         for rung in rungs:
             if not isinstance(rung, Real):
                 raise TypeError(f"the rungs of a ladder are numbers, got {rung!r}: write Ladder(0.9, 1.0)")
@@ -89,31 +84,22 @@ class Ladder:
             )
         check_argument("window", window, whole(BLOCKS_TO_DECIDE))
         check_argument("exploration", exploration, number(0, 1, below=True))
-        check_argument("trials", trials, number(0, 1, below=True))
-        settings = {"window": window, "exploration": exploration, "trials": trials}
-        for name, value in {"rungs": tuple(map(float, rungs)), **settings}.items():
+        for name, value in (("rungs", tuple(map(float, rungs))), ("window", window), ("exploration", exploration)):
             object.__setattr__(self, name, value)
 
     @classmethod
     def for_run(
-        cls,
-        *,
-        rungs: list[float] | None = None,
-        window: int = WINDOW,
-        exploration: float = EXPLORATION,
-        trials: float = TRIALS,
+        cls, *, rungs: list[float] | None = None, window: int = WINDOW, exploration: float = EXPLORATION
     ) -> Self:
         """Return the ladder that a configuration describes."""
-        return cls(*(rungs or ()), window=window, exploration=exploration, trials=trials)
+        return cls(*(rungs or ()), window=window, exploration=exploration)
 
     def __str__(self) -> str:
         return f"Ladder({', '.join(f'{rung:.10g}' for rung in self.rungs)})"
 
     def for_gamma(self, gamma: float) -> Ladder:
         """Return the ladder with its rungs, those that suit the discount where none are named."""
-        if self.rungs:
-            return self
-        return Ladder(*rungs_for(gamma), window=self.window, exploration=self.exploration, trials=self.trials)
+        return self if self.rungs else Ladder(*rungs_for(gamma), window=self.window, exploration=self.exploration)
 
 
 class Bandit:
@@ -122,10 +108,6 @@ class Bandit:
     A rung is judged by blocks, the mean returns of its newest iterations: learners change from one iteration to the
     next, and all episodes of one come from about the same policy, so that they are one piece of evidence. It is decided
     when the mean of the best rung's blocks is above that of every other with a probability of 95 %, taken for normal.
-
-    Exploration can hide what a rung is worth: of two that pay the same with it, one may pay several times as much as
-    the other without. Where the ladder has trials, whole episodes acted as the policy that is returned would act them,
-    only these judge.
 
     As long as it is open all rungs act in equal shares of the steps: a rung learns little from episodes that are not
     its own. Guidance pays after a while, and what pays at once is often not it: so in the first twenty blocks λ = 1 is
@@ -142,8 +124,7 @@ class Bandit:
         self.current: list[list[float]] = [[] for _ in ladder.rungs]
         self.blocks: list[deque[float]] = [deque(maxlen=ladder.window) for _ in ladder.rungs]
         self.closed, self.start, self.learnt = 0, math.nan, 0
-        self.peaks = [-math.inf] * self.count
-        self.lengths = np.full((2, self.count), np.nan)  # of episodes or turns, and of trials
+        self.peaks, self.lengths = [-math.inf] * self.count, [math.nan] * self.count
         self.decided: int | None = 0 if self.count == 1 else None
         self.seed(None)
 
@@ -157,11 +138,10 @@ class Bandit:
         """Take in the return of an episode on a rung."""
         self.current[rung].append(total)
 
-    def lasted(self, rung: int, steps: int, *, is_trial: bool = False) -> None:
+    def lasted(self, rung: int, steps: int) -> None:
         """Take in for how many steps a rung has acted that was chosen: those of an episode, or of a turn of several."""
-        known = self.lengths[int(is_trial), rung]
-        known += (steps - known) / CHOICES_FOR_LENGTH
-        self.lengths[int(is_trial), rung] = steps if np.isnan(known) else known
+        known = self.lengths[rung]
+        self.lengths[rung] = steps if math.isnan(known) else known + (steps - known) / CHOICES_FOR_LENGTH
 
     def close_block(self) -> None:
         """End a block, an iteration: what each rung has paid in it becomes one number; see whether they decide it."""
@@ -222,24 +202,12 @@ class Bandit:
 
     def choose(self) -> int:
         """Choose the rung that acts next, so that in the mean each has its share of the steps, however long it acts."""
-        return self._draw(trials=0.0)[0]
-
-    def judges(self, is_trial: bool) -> bool:
-        """Whether the return of an episode says what its rung is worth."""
-        return is_trial or not self.ladder.trials or self.count == 1
-
-    def choose_episode(self) -> tuple[int, bool]:
-        """Choose the rung that acts in the next episode, and whether that is a trial, by shares of the steps."""
-        return self._draw(self.ladder.trials)
-
-    def _draw(self, trials: float) -> tuple[int, bool]:
         if self.count == 1:
-            return 0, False
-        is_known = np.isfinite(self.lengths)
-        lengths = np.where(is_known, self.lengths, self.lengths[is_known].mean() if is_known.any() else 1.0)
-        chances = (np.outer((1.0 - trials, trials), self._shares()) / lengths).ravel()
-        is_trial, rung = divmod(int(self._generator.choice(chances.size, p=chances / chances.sum())), self.count)
-        return rung, bool(is_trial)
+            return 0
+        lengths = np.array(self.lengths)
+        lengths[np.isnan(lengths)] = np.nanmean(lengths) if np.isfinite(lengths).any() else 1.0
+        chances = np.array(self._shares()) / lengths
+        return int(self._generator.choice(self.count, p=chances / chances.sum()))
 
     def _shares(self) -> list[float]:
         """Return the share of the steps that each rung is to act in: the same for all as long as it is open."""
@@ -268,8 +236,7 @@ class Bandit:
             "blocks": [list(blocks) for blocks in self.blocks],
             "closed": self.closed,
             "learnt": self.learnt,
-            "lengths": _as_json(self.lengths[0]),
-            "trial_lengths": _as_json(self.lengths[1]),
+            "lengths": [None if math.isnan(length) else length for length in self.lengths],
             "peaks": [None if math.isinf(peak) else peak for peak in self.peaks],
             "start": None if math.isnan(self.start) else self.start,
             "decided": self.decided,
@@ -284,13 +251,9 @@ class Bandit:
         self.blocks = [deque(blocks, maxlen=self.ladder.window) for blocks in state["blocks"]]
         self.closed, self.learnt, self.decided = state["closed"], state["learnt"], state["decided"]
         self.peaks = [-math.inf if peak is None else peak for peak in state["peaks"]]
-        self.lengths = np.array([state["lengths"], state.get("trial_lengths", [None] * self.count)], float)
+        self.lengths = [math.nan if length is None else length for length in state["lengths"]]
         self.start = math.nan if state["start"] is None else state["start"]
         self._generator.bit_generator.state = state["draws"]
-
-
-def _as_json(numbers: NDArray[np.float64]) -> list[float | None]:
-    return [None if math.isnan(value) else value for value in numbers.tolist()]
 
 
 def _mean_and_error(blocks: Sequence[float]) -> tuple[float, float]:

@@ -45,8 +45,6 @@ def test_bad_settings_are_named():
     for exploration in (-0.1, 1.0):
         with pytest.raises(ValueError, match=f"exploration must be a number from 0 to below 1, got {exploration}"):
             hurl.Ladder(0.5, 1.0, exploration=exploration)
-        with pytest.raises(ValueError, match=f"trials must be a number from 0 to below 1, got {exploration}"):
-            hurl.Ladder(0.5, 1.0, trials=exploration)
     with pytest.raises(TypeError, match=r"are numbers, got \[0.9, 1.0\]: write Ladder\(0.9, 1.0\)"):
         hurl.Ladder([0.9, 1.0])
     with pytest.raises(ValueError, match=r"a ladder is for shaping='hurl', .* not for 'pbrs': give it a schedule"):
@@ -139,58 +137,6 @@ def test_shares_are_of_steps_and_not_of_episodes():
         bandit.add(rung, 0.0)
         bandit.lasted(rung, (100, 10)[rung])
     assert steps[1] / steps.sum() == pytest.approx(0.5, abs=0.03)
-
-
-def test_trials_have_their_share_of_each_rungs_steps():
-    bandit, steps = Bandit(hurl.Ladder(0.5, 1.0, trials=0.25)), np.zeros((2, 2))
-    bandit.seed(0)
-    lengths = np.array([[10, 20], [200, 5]])  # of ordinary episodes, and of trials
-    for _ in range(20_000):
-        rung, is_trial = bandit.choose_episode()
-        steps[int(is_trial), rung] += lengths[int(is_trial), rung]
-        bandit.lasted(rung, lengths[int(is_trial), rung], is_trial=is_trial)
-    np.testing.assert_allclose(steps / steps.sum(), [[0.375, 0.375], [0.125, 0.125]], atol=0.02)
-
-
-@pytest.mark.parametrize("trials", [0.0, 0.25])
-def test_where_there_are_trials_they_alone_judge(trials):
-    ladder = hurl.Ladder(0.5, 1.0, trials=trials)
-    guidance = hurl.Guidance(lambda states: np.ones(len(states)), ladder, gamma=0.9).start(0)
-    states, told, expected, running = np.zeros((3, 1)), [], [], np.zeros(3)
-    guidance.bandit.add = lambda rung, total: told.append((rung, total))
-    for step in range(200):
-        rewards = np.array([1.0, 10.0, 100.0]) + step
-        rungs, judges = guidance.acting(3).copy(), guidance.in_trials(3).copy() if trials else np.ones(3, bool)
-        running += rewards
-        ended = np.array([True, step % 2 == 0, step % 5 == 4])
-        counts = judges & ended
-        expected += list(zip(rungs[counts].tolist(), running[counts].tolist(), strict=True))
-        running[ended] = 0.0
-        guidance.observe(states, states, rewards, ended, np.zeros(3, bool))
-    assert told == expected
-    assert len(told) == 340 if not trials else 40 < len(told) < 200
-
-
-def test_the_one_rung_of_a_ladder_is_judged_by_all_its_episodes():
-    ladder = hurl.Ladder(1.0, trials=0.5)
-    guidance = hurl.Guidance(lambda states: np.ones(len(states)), ladder, gamma=0.9, steps_per_iteration=4)
-    states, ended = np.zeros((2, 1)), np.array([True, True])
-    for _ in range(10):
-        guidance.observe(states, states, np.array([1.0, 2.0]), ended, ~ended)
-    assert not guidance.has_trials
-    assert not guidance.in_trials(2).any()
-    assert guidance.bandit.closed == 5
-    assert guidance.bandit.means == [1.5]
-
-
-def test_a_state_from_before_there_were_trials_is_taken_over():
-    bandit = told([1.0, 2, 3, 4], [2.0, 3, 4, 5])
-    bandit.lasted(0, 7)
-    state = bandit.state()
-    del state["trial_lengths"]
-    other = Bandit(hurl.Ladder(0.5, 1.0))
-    other.restore(state)
-    assert other.state() == bandit.state()
 
 
 def test_others_learn_by_turns():

@@ -316,16 +316,14 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
             with self.on_rung(rung):
                 super().train(gradient_steps, batch_size, **kwargs)
 
-    def _sample_action(self, learning_starts: int, action_noise: Any = None, n_envs: int = 1) -> Any:
-        assert self.guidance is not None
+    def _sample_action(self, *args: Any, **kwargs: Any) -> Any:
         self._is_collecting, self._has_acted = True, False
-        if action_noise is not None and self.guidance.has_trials:
-            action_noise = _quiet(action_noise, self.guidance.in_trials(n_envs))
         try:
-            chosen = super()._sample_action(learning_starts, action_noise, n_envs)
+            chosen = super()._sample_action(*args, **kwargs)
         finally:
             self._is_collecting = False
         if not self._has_acted:
+            assert self.guidance is not None
             self.guidance.act_without_rungs(self.n_envs)
         return chosen
 
@@ -335,25 +333,18 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         if not self._is_collecting or len(self._networks) == 1:
             return super().predict(observation, *args, **kwargs)
         assert self.guidance is not None
-        acting, in_trials = self.guidance.acting(self.n_envs), self.guidance.in_trials(self.n_envs)
+        acting = self.guidance.acting(self.n_envs)
         actions, state = None, None
-        for rung, is_trial in sorted(set(zip(acting.tolist(), in_trials.tolist(), strict=True))):
-            options = kwargs | {"deterministic": True} if is_trial else kwargs
+        for rung in np.unique(acting).tolist():
             with self.on_rung(rung):
-                chosen, state = super(GuidedAlgorithm, self).predict(observation, *args, **options)
-            rows = _like((acting == rung) & (in_trials == is_trial), chosen)
-            actions = chosen if actions is None else np.where(rows, chosen, actions)
+                chosen, state = super(GuidedAlgorithm, self).predict(observation, *args, **kwargs)
+            actions = chosen if actions is None else np.where(_like(acting == rung, chosen), chosen, actions)
         return actions, state
 
     def _on_step(self) -> None:
         for rung in range(len(self._networks)):
             with self.on_rung(rung):
                 super()._on_step()
-
-
-def _quiet(noise: Any, quiet: NDArray[np.bool_]) -> Callable[[], NDArray[Any]]:
-    """Return action noise that is 0 in some environments, and drawn as ever in the others."""
-    return lambda: np.where(quiet[:, None], 0.0, noise())
 
 
 def _like(mask: NDArray[np.bool_], values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -370,11 +361,7 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
                 f"{type(self).unguided.__name__} learns from its own rollouts alone and can't take prior data: give it "
                 "to an off-policy algorithm (SAC, TD3, DQN, …), or clone it with hurl.sb3.warm_start"
             )
-        if self._start_guidance().has_trials:
-            raise ValueError(
-                f"{type(self).unguided.__name__} learns from what it draws at random, and can't act in trials: leave "
-                "trials out of the ladder"
-            )
+        self._start_guidance()
         super()._setup_model()
         self.share_networks()
 

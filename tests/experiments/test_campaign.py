@@ -184,11 +184,6 @@ def test_values_of_a_fit_are_checked_before_anything_is_made(tmp_path, kind, par
             "algorithm.action_noise is for off-policy algorithms: leave it out for sb3.PPO",
         ),
         (
-            "hurl-ladder",
-            ["algorithm={name: sb3.PPO}", "updates_per_iteration=null", "guidance.schedule.trials=0.2"],
-            "guidance.schedule.trials is for algorithms with a replay buffer, .*: leave it out for sb3.PPO",
-        ),
-        (
             "jsrl",
             ["environment.normalize=true"],
             "jump_start can't be had with normalised observations, .*: set environment.normalize.norm_obs=false",

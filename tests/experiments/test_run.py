@@ -31,7 +31,6 @@ BASES = {
     "sbx.PPO": {"algorithm": {"name": "sbx.PPO", "parameters": {"batch_size": 50}}},
     "sbx.SAC, ladder": {},
     "sb3.SAC, ladder": {},
-    "sb3.SAC, trials of a ladder": {},
     "sb3.DQN, ladder": CARTPOLE
     | {"algorithm": {"name": "sb3.DQN", "parameters": {"buffer_size": 300, "learning_starts": 0}}},
     "sb3.PPO, ladder": CARTPOLE | {"algorithm": {"name": "sb3.PPO", "parameters": {"batch_size": 50}}},
@@ -48,7 +47,6 @@ def configure(small, base):
         values["guidance"]["shaping"] = "pbrs"
     if base.endswith("ladder"):
         values["guidance"]["schedule"] = {"kind": "ladder", "rungs": [0.8, 1.0]}
-        values["guidance"]["schedule"] |= {"trials": 0.3} if "trials" in base else {}
     return RunConfig.model_validate(values)
 
 

@@ -10,7 +10,6 @@ import stable_baselines3 as sb3
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
-from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -137,30 +136,6 @@ def test_in_training_each_environment_has_the_actions_of_its_rung(walk):
         with model.on_rung(rung):
             expected = sb3.TD3.predict(model, model._last_obs)[0]
         np.testing.assert_array_equal(actions[environments], expected[environments])
-
-
-TRIED = hurl.Ladder(0.5, 1.0, trials=0.3)
-
-
-@pytest.mark.parametrize("name", ["sb3.SAC", "sbx.SAC", "sb3.DQN", "sb3.TD3"])
-def test_trials_are_acted_without_exploration(name, walk):
-    noise = NormalActionNoise(np.zeros(1), np.ones(1)) if name == "sb3.TD3" else None
-    options = {} if noise is None else {"action_noise": noise}
-    model = laddered(name, lambda **space: walk(n_envs=4, **space), TRIED, **options).learn(60)
-    model.guidance.acting(4)[:], model.guidance.in_trials(4)[:] = [0, 1, 0, 1], [True, True, False, False]
-    model.exploration_rate = 1.0  # which DQN alone has: all else is drawn at random
-    chosen = [model._sample_action(0, model.action_noise, 4)[0] for _ in range(20)]
-    for environment in (0, 1):
-        with model.on_rung(environment):
-            expected = type(model).unguided.predict(model, model._last_obs, deterministic=True)[0][environment]
-        np.testing.assert_allclose([actions[environment] for actions in chosen], [expected] * 20, rtol=1e-6)
-    for environment in (2, 3):
-        assert len({actions[environment].tobytes() for actions in chosen}) > 1
-
-
-def test_trials_are_for_algorithms_that_learn_from_what_others_do(walk):
-    with pytest.raises(ValueError, match="PPO learns from what it draws at random, and can't act in trials: leave"):
-        laddered("sb3.PPO", walk, TRIED)
 
 
 def test_a_rollout_is_of_one_rung_and_trains_it_alone(walk):
@@ -464,9 +439,9 @@ def test_the_draws_of_rungs_follow_the_seed(walk):
 def test_environments_may_change(walk, monkeypatch):
     lasted, lengths = hurl.ladder.Bandit.lasted, []
 
-    def watched(bandit, rung, steps, **kind):
+    def watched(bandit, rung, steps):
         lengths.append(steps)
-        lasted(bandit, rung, steps, **kind)
+        lasted(bandit, rung, steps)
 
     monkeypatch.setattr(hurl.ladder.Bandit, "lasted", watched)
     model = laddered("sb3.SAC", walk).learn(60)

@@ -411,12 +411,6 @@ def check_run(config: RunConfig) -> None:
         raise ConfigurationError(
             f"{config.needs_replay[0]} is for algorithms with a replay buffer, such as sbx.SAC: leave it out for {name}"
         )
-    schedule = None if config.guidance is None else config.guidance.schedule
-    is_tried = schedule is not None and schedule.kind == "ladder" and schedule.parameters.get("trials")
-    if is_tried and not issubclass(algorithm, OffPolicyAlgorithm):
-        raise ConfigurationError(
-            f"guidance.schedule.trials is for algorithms with a replay buffer, such as sbx.SAC: leave it out for {name}"
-        )
     if config.warm_start is not None and algorithm.__name__ not in WITH_ACTOR:
         raise ConfigurationError(
             f"warm_start is for algorithms with an actor that predicts actions by itself, {', '.join(WITH_ACTOR)}: "
