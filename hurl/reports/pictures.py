@@ -129,7 +129,7 @@ def _draw_gauntlet(cells: Sequence[CellScores]) -> Figure:
     axes.set_ylim(len(cells) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.25)
     axes.set(
-        title="The gauntlet (bold: heuristics that are good)",
+        title="The gauntlet (bold: heuristics that were expected to be good)",
         xlabel=f"AUC / AUC of the base, {CONFIDENCE:.0%} bootstrap interval",
     )
     figure.legend(loc="outside lower center", frameon=False, ncols=len(GUIDED))
