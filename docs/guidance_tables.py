@@ -8,14 +8,14 @@ The runs were made with the commands that the pages name. A table stands between
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from hurl.experiments.metrics import auc
 from hurl.files import write_whole
-from hurl.reports import Collection, Environment, Report, Variant, collect_runs, compute_report
+from hurl.reports import Collection, Environment, Report, Run, Variant, collect_runs, compute_report
 from hurl.reports.gauntlet import gauntlet_of
 from hurl.reports.pictures import gauntlet_png, write_pictures
 from hurl.reports.statistics import AggregateScores
@@ -60,22 +60,21 @@ def read_task(title: str) -> Environment:
     return Environment(title, [Variant(name, renamed[name]) for name in VARIANTS if name in renamed])
 
 
-def areas(task: Environment, name: str) -> dict[int, float]:
-    """Return the AUC of each seed of a variant, by the seed; none where it was not run."""
+def of_seeds(task: Environment, name: str, measure: Callable[[Run], float]) -> dict[int, float]:
+    """Return a figure of each run of a variant, with the offset of the task, by the seed; none where it was not run."""
     offset = OFFSETS.get(task.name, 0.0)
     found = [variant for variant in task.variants if variant.name == name]
-    return {run.config.seed: auc(run.rows) + offset for variant in found for run in variant.runs}
+    return {run.config.seed: measure(run) + offset for variant in found for run in variant.runs}
+
+
+def areas(task: Environment, name: str) -> dict[int, float]:
+    """Return the AUC of each seed of a variant."""
+    return of_seeds(task, name, lambda run: auc(run.rows))
 
 
 def lasts(task: Environment, name: str) -> dict[int, float]:
-    """Return the mean return of the last ten iterations of each seed of a variant, as `areas` does its AUC."""
-    offset = OFFSETS.get(task.name, 0.0)
-    found = [variant for variant in task.variants if variant.name == name]
-    return {
-        run.config.seed: float(run.column("return_mean")[-10:].mean()) + offset
-        for variant in found
-        for run in variant.runs
-    }
+    """Return the mean return of the last ten iterations of each seed of a variant."""
+    return of_seeds(task, name, lambda run: float(run.column("return_mean")[-10:].mean()))
 
 
 def over(ours: Mapping[int, float], base: Mapping[int, float]) -> float:
