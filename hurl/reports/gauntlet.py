@@ -11,7 +11,7 @@ import numpy as np
 from hurl.experiments.layout import CampaignFolder
 from hurl.experiments.metrics import auc
 from hurl.experiments.reproduce import Cell, Panel, gauntlet_panels
-from hurl.reports.collect import Environment, Floats, Run, Variant
+from hurl.reports.collect import Environment, Run, Variant
 from hurl.reports.statistics import Estimate, bootstrap, ratio
 
 FINAL_ITERATIONS = 10
@@ -22,9 +22,13 @@ GUIDED = {"constant": "constant λ", "ladder": "ladder"}
 class Score:
     """What a column of a cell came to, over the iterations that all columns of the cell have.
 
+    Ratios are of the seeds that both columns have. A column with less than half of the iterations of the longest has
+    only begun, and is left out.
+
     :param auc: with the offset of the environment
     :param last: the mean return of the last ten iterations, with the offset
-    :param ratio: of its AUC to that of the base; None where the base's is not positive, for then a ratio says nothing
+    :param ratio: of its AUC to that of the base; None without common seeds, and where the base's is not positive, for
+        then a ratio says nothing
     """
 
     seeds: int
@@ -102,16 +106,18 @@ def _is_of_campaign(variant: Variant) -> bool:
 
 def _cell(title: str, panel: Panel, heuristic: str, cell: Cell, variants: Mapping[str, Variant]) -> CellScores | None:
     run = {column: variants[name] for column, name in cell.columns(heuristic).items() if name in variants}
+    longest = max((variant.iterations for variant in run.values()), default=0)
+    run = {name: variant for name, variant in run.items() if name == "base" or variant.iterations >= longest / 2}
     if "base" not in run or len(run) < 2:
         return None
     iterations = min(variant.iterations for variant in run.values())
     areas, lasts = {}, {}
     for column, variant in run.items():
-        runs = variant.reaching(iterations)
-        areas[column] = panel.offset + np.array([auc(run.rows, iterations) for run in runs])
-        lasts[column] = panel.offset + np.array([_last(run, iterations) for run in runs])
+        runs = {found.config.seed: found for found in variant.reaching(iterations)}
+        areas[column] = {seed: panel.offset + auc(found.rows, iterations) for seed, found in runs.items()}
+        lasts[column] = {seed: panel.offset + _last(found, iterations) for seed, found in runs.items()}
     scores = {
-        column: Score(len(found), _mean(found), _mean(lasts[column]), ratio(found, areas["base"]))
+        column: Score(len(found), _mean(found), _mean(lasts[column]), _paired(found, areas["base"]))
         for column, found in areas.items()
     }
     both = {"constant", "ladder"} <= run.keys()
@@ -121,8 +127,8 @@ def _cell(title: str, panel: Panel, heuristic: str, cell: Cell, variants: Mappin
         cell.good,
         iterations,
         scores,
-        ratio(areas["ladder"], areas["constant"]) if both else None,
-        ratio(lasts["ladder"], lasts["constant"]) if both else None,
+        _paired(areas["ladder"], areas["constant"]) if both else None,
+        _paired(lasts["ladder"], lasts["constant"]) if both else None,
     )
 
 
@@ -130,5 +136,12 @@ def _last(run: Run, iterations: int) -> float:
     return float(run.column("return_mean")[:iterations][-FINAL_ITERATIONS:].mean())
 
 
-def _mean(sample: Floats) -> Estimate:
-    return bootstrap(lambda mean: mean, sample)
+def _paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate | None:
+    """Return the ratio of the means over the seeds that both have: a seed that is easy is so for all columns."""
+    common = sorted(ours.keys() & theirs.keys())
+    first, second = (np.array([column[seed] for seed in common]) for column in (ours, theirs))
+    return ratio(first, second) if common else None
+
+
+def _mean(sample: Mapping[int, float]) -> Estimate:
+    return bootstrap(lambda mean: mean, np.array(list(sample.values())))

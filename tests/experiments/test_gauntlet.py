@@ -120,6 +120,25 @@ def test_columns_are_compared_over_the_iterations_that_all_have(tmp_path):
     assert (cell.iterations, cell.ratio("ladder").value) == (5, 2.0)
 
 
+def test_ratios_are_of_the_seeds_that_both_columns_have(tmp_path):
+    write = run_writer(tmp_path)
+    for seed, level in enumerate((10.0, 40.0)):
+        write(f"gauntlet-hopper/base/seed-{seed}", [level] * 5, seed=seed)
+    write("gauntlet-hopper/constant-mc/seed-0", [30.0] * 5)
+    write("gauntlet-hopper/ladder-mc/seed-1", [20.0] * 5, seed=1)
+    (cell,) = gauntlet_of(collect_runs([tmp_path]).environments)
+    assert [cell.ratio(column).value for column in ("constant", "ladder")] == [3.0, 0.5]
+    assert cell.kept is cell.kept_last is None
+
+
+def test_a_column_that_has_only_begun_is_left_out(tmp_path):
+    write = run_writer(tmp_path)
+    for variant, level, iterations in (("base", 10.0, 10), ("constant-mc", 20.0, 10), ("ladder-mc", 30.0, 4)):
+        write(f"gauntlet-hopper/{variant}/seed-0", [level] * iterations)
+    (cell,) = gauntlet_of(collect_runs([tmp_path]).environments)
+    assert (cell.iterations, cell.ratio("constant").value, cell.ratio("ladder")) == (10, 2.0, None)
+
+
 def test_of_a_folder_with_two_configurations_the_larger_part_counts(tmp_path):
     write = run_writer(tmp_path)
     for seed, level in enumerate((10.0, 10.0, 90.0)):
