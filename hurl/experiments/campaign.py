@@ -7,7 +7,7 @@ campaign is a list of commands, what each of them reads and what it makes. `Camp
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,6 +27,7 @@ from hurl.names import is_yaml, nearest_or_all
 from hurl.own_code import foreign_code
 
 MOST_SEEDS = 10_000
+SCHEDULE = "guidance.schedule"
 
 
 @dataclass(frozen=True)
@@ -237,16 +238,21 @@ def run_name(source: str) -> str:
 
 
 def settings_with_a_place(config: RunConfig, settings: Sequence[str]) -> list[str]:
-    """Return the settings whose place a run has: λ0 is nothing that an unguided one could be told."""
+    """Return the settings whose place a run has: λ0 is nothing that an unguided one, or a ladder, could be told."""
     values = config.model_dump(mode="json")
-    return [setting for setting in settings if isinstance(_parent(values, setting), dict)]
+    keys = [setting.partition("=")[0] for setting in settings]
+    closed = () if {SCHEDULE, f"{SCHEDULE}.kind"} & set(keys) else (SCHEDULE,)  # a kind has all its parameters
+    return [setting for setting, key in zip(settings, keys, strict=True) if _has_place(values, key.split("."), closed)]
 
 
-def _parent(values: Any, setting: str) -> Any:
-    """Return what holds the key of a setting, None where there is nothing to hold it."""
-    for part in setting.partition("=")[0].split(".")[:-1]:
+def _has_place(values: Any, parts: Sequence[str], closed: Collection[str]) -> bool:
+    """Whether there is what could hold a key, which under some that are closed is there already.
+
+    :param parts: the key, dotted
+    """
+    for part in parts[:-1]:
         values = values.get(part) if isinstance(values, dict) else None
-    return values
+    return isinstance(values, dict) and (parts[-1] in values or ".".join(parts[:-1]) not in closed)
 
 
 def check_settings(settings: Sequence[str], configs: Iterable[RunConfig]) -> None:

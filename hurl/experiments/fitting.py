@@ -76,6 +76,7 @@ def check_fit(kind: str, parameters: Mapping[str, Any]) -> type[Any]:
             raise ConfigurationError(f"{kind} needs the parameter {name!r}: give it with --set {name}=…")
     if cls.__module__.startswith("hurl."):
         _check_values(kind, {name: value for name, value in parameters.items() if name in known})
+        _check_held_out(kind, {name: parameter.default for name, parameter in own.items()} | dict(parameters))
     if "of" in own:  # what is not its own is for the kind that it is made of
         rest = {name: value for name, value in parameters.items() if name not in own}
         check_fit(parameters.get("of", own["of"].default), rest)
@@ -89,6 +90,16 @@ def _check_values(kind: str, parameters: Mapping[str, Any]) -> None:
         Fitting(**{name: value for name, value in parameters.items() if name in network})
     except ValueError as error:
         raise ConfigurationError(f"{kind} can't be fitted so: {error}") from None
+
+
+def _check_held_out(kind: str, values: Mapping[str, Any]) -> None:
+    """Refuse to choose or to stop by held-out episodes where none are held out."""
+    if values.get("validation", 1.0) > 0:
+        return
+    if values.get("beta", 0.0) is None:
+        raise ConfigurationError(f"{kind} chooses beta by held-out episodes, of which validation=0 has none: set beta")
+    if values.get("patience") is not None:
+        raise ConfigurationError(f"{kind} can't stop early by held-out episodes, of which validation=0 has none")
 
 
 def find_kind(kind: str, makers: Collection[str] = MAKERS) -> type[Any]:

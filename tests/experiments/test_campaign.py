@@ -128,6 +128,18 @@ def test_a_setting_is_for_the_variants_that_have_a_place_for_it(tmp_path):
     assert guided.guidance.schedule.lambda0 == 0.7
 
 
+def test_a_ladder_has_no_place_for_what_only_schedules_have(tmp_path):
+    variants = ["hurl-mc", "hurl-ladder"]
+    settings = ["guidance.schedule.lambda0=0.7", "guidance.schedule.rungs=[0.9, 1.0]"]
+    constant, ladder = (
+        run.config.guidance.schedule for run in plan_campaign("hopper", variants, [0], tmp_path, settings).runs
+    )
+    assert (constant.lambda0, ladder.rungs) == (0.7, [0.9, 1.0])
+    settings = ["guidance.schedule.kind=constant", "guidance.schedule.lambda0=0.7", "guidance.schedule.alpha=1.0"]
+    (changed,) = plan_campaign("hopper", ["hurl-ladder"], [0], tmp_path, settings).runs
+    assert (changed.config.guidance.schedule.kind, changed.config.guidance.schedule.lambda0) == ("constant", 0.7)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -146,6 +158,12 @@ def test_what_is_to_be_fitted_is_checked_before_anything_is_made(tmp_path):
         plan_campaign("hopper", ["hurl-mc"], [0], tmp_path, ["guidance.heuristic.kind=vea"])
     with pytest.raises(ConfigurationError, match=r"monte-carlo has no parameter 'epoch'; did you mean 'epochs'"):
         plan_campaign("hopper", ["hurl-mc"], [0], tmp_path, ["guidance.heuristic.parameters.epoch=3"])
+    with pytest.raises(
+        ConfigurationError, match=r"ensemble chooses beta by held-out episodes, .* validation=0 has none"
+    ):
+        plan_campaign("hopper", ["hurl-ensemble"], [0], tmp_path, ["guidance.heuristic.parameters.validation=0"])
+    with pytest.raises(ConfigurationError, match=r"monte-carlo can't stop early by held-out episodes"):
+        plan_campaign("hopper", ["hurl-mc"], [0], tmp_path, ["guidance.heuristic.parameters.patience=3"])
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def find_source(source: str, stage: Stage) -> str:
         return source
     if stage is Stage.base:
         return next((name for name, config in configs.items() if config.is_plain), next(iter(configs)))
-    guided = [name for name, config in configs.items() if config.guidance is not None]
+    guided = [name for name, config in configs.items() if config.guidance and config.guidance.schedule.kind != "ladder"]
     raise TuningError(f"{source!r} does not say which guidance to tune: name a variant, such as {' or '.join(guided)}")
 
 
