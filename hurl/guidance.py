@@ -243,7 +243,7 @@ class Guidance:
     @property
     def changes_nothing(self) -> bool:
         """Whether the reshaped MDP is the MDP itself, whatever h is: λ = 1 throughout."""
-        return self.shaping == "hurl" and self.schedule == ConstantSchedule(1.0)
+        return self.shaping == "hurl" and (self.schedule == ConstantSchedule(1.0) or self.rungs == (1.0,))
 
     # The clock -------------------------------------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class Guidance:
         return self._terms(values, next_values, terminated)
 
     def _warn_without_episodes(self, bandit: Bandit) -> None:
-        if bandit.count > 1 and self._running[1].sum() == self.steps:
+        if bandit.count > 1 and bandit.closed == 0 and not self._is_mixed.any():
             warnings.warn(
                 f"no episode has ended in {self.steps:,} steps, and a ladder judges its rungs by episodes: give the "
                 "environment a time limit, or the guidance a schedule",
@@ -342,6 +342,7 @@ class Guidance:
         self._running = np.zeros((2, 0))  # returns and lengths so far
         self._acting = np.zeros(0, np.intp)
         self._is_mixed = np.zeros(0, bool)  # whether an episode is of no rung alone
+        self._is_of_rungs = True  # whether rungs have acted in the newest step
         self._turn: int | None = None
         self._turn_episodes = self._turn_steps = 0
 
@@ -391,6 +392,7 @@ class Guidance:
         """
         if self.bandit is not None:
             self._is_mixed = np.ones(len(self.acting(count)), bool)
+            self._is_of_rungs = False
 
     def take_turn(self, count: int) -> int:
         """Return the number of the rung that acts in all of so many environments, for who learns from the newest alone.
@@ -427,7 +429,9 @@ class Guidance:
     ) -> None:
         """Count the steps of each rung; where episodes ended, tell the bandit, and say which rungs begin the next."""
         acting = self.acting(len(ended))
-        self.rung_steps += np.bincount(acting, minlength=len(self.rungs))
+        if self._is_of_rungs:
+            self.rung_steps += np.bincount(acting, minlength=len(self.rungs))
+        self._is_of_rungs = True
         self._turn_steps += len(ended)
         for index in np.flatnonzero(ended):
             if not self._is_mixed[index]:

@@ -22,7 +22,8 @@ class PriorData:
 
         r̃ = r + (1 − λ_τ)·γ·G(s'),    γ̃ = λ_τ·γ,    λ_τ = 1 − blend·rank(τ)
 
-    with G(s') the discounted return after s' and rank(τ) ∈ (0, 1] the place of its return, 1 the best. Source: HUBL
+    with G(s') the discounted return after s', h behind a time limit, and rank(τ) ∈ (0, 1] the place of its return, 1 the
+    best. Source: HUBL
     (Geng, Pacchiano, Kolobov, Cheng, ICLR 2024), with its `rank` labels; its λ is our 1 − λ. On the last rung of a
     ladder, the problem itself, nothing is blended.
 
@@ -41,8 +42,8 @@ class PriorData:
     def __post_init__(self) -> None:
         if self.dataset is None:
             raise TypeError("prior data needs a dataset: a Minari dataset or its id, or episodes, got None")
-        for name, value in (("share", self.share), ("blend", self.blend)):
-            if value is not None and not isinstance(value, Real):
+        for name, value in (("share", self.share), ("blend", 1.0 if self.blend is None else self.blend)):
+            if not isinstance(value, Real):
                 raise TypeError(f"{name} must be a number, got {value!r}")
         if not 0.0 < self.share < 1.0:
             raise ValueError(

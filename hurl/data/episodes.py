@@ -170,6 +170,8 @@ def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = N
         return dataset
     if isinstance(dataset, str):
         dataset = find_dataset(dataset, root)
+    if not hasattr(dataset, "storage"):
+        raise TypeError(f"data is a Minari dataset, its id, such as hopper/behaviour-v0, or episodes, got {dataset!r}")
     with reading(dataset.storage.data_path):
         _check_plain(dataset)
     episodes = [

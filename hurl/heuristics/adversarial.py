@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data import discounted_returns, load_episodes
+from hurl.data.returns import usable_episodes
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import (
     KINDS,
@@ -21,7 +22,7 @@ from hurl.heuristics.base import (
     register,
 )
 from hurl.heuristics.combine import Combination
-from hurl.heuristics.monte_carlo import predict
+from hurl.heuristics.monte_carlo import predict, vector_space
 from hurl.heuristics.network import Network, as_inputs, initial_parameters, standardisation
 from hurl.names import nearest_or_all
 
@@ -102,9 +103,8 @@ class RandomNetwork(StorableHeuristic):
         :param seed: of the weights
         :param root: the folder of Minari datasets, None for the user's own
         """
-        episodes = load_episodes(dataset, root)
-        origin = data_origin(episodes, gamma)
-        space: ObservationSpace = origin["observation_space"]
+        episodes = usable_episodes(load_episodes(dataset, root), gamma, "cut")
+        space, origin = vector_space(episodes), data_origin(episodes, gamma)
         centre, scale = standardisation(as_inputs(episodes.observations, space), space.n)
         (weight, bias), *hidden, (last, _) = initial_parameters([len(centre), *HIDDEN, 1], np.random.default_rng(seed))
         weight = (STEEPNESS * weight / scale[:, None]).astype(np.float32)

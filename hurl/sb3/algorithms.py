@@ -261,6 +261,12 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
                 "environment, and that of the data, in gymnasium's FlattenObservation"
             )
         logged = LoggedTransitions(self.prior, self)
+        cut_off = int((~logged.episodes.terminated).sum())
+        if self.prior.blend is not None and self.guidance.heuristic is zero and cut_off:
+            raise ValueError(
+                f"blend={self.prior.blend} needs a heuristic for what follows the time limits that end {cut_off} of the "
+                f"{len(logged.episodes)} episodes of {logged.episodes.name}: give guidance, or leave blend out"
+            )
         self.prior_name = logged.episodes.name
         return logged
 

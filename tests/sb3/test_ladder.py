@@ -178,6 +178,7 @@ def test_turns_give_rungs_their_shares_of_the_steps(best, share):
 def test_what_is_drawn_at_random_before_learning_judges_no_rung(name, walk):
     model = laddered(name, walk, learning_starts=70)
     assert model.learn(60).guidance.bandit.closed == 0
+    assert model.guidance.rung_steps.sum() == 0
     assert model.learn(100, reset_num_timesteps=False).guidance.bandit.closed > 0
 
 

@@ -214,6 +214,18 @@ def test_returns_are_not_blended_into_the_problem_itself(walk):
         assert len(set(model.replay_buffer.sample(50).discounts.numpy().ravel().tolist())) > 2
 
 
+def test_with_one_rung_returns_are_blended_as_with_a_constant_lambda(walk):
+    discounts = []
+    for schedule in (hurl.Ladder(1.0), hurl.ConstantSchedule(1.0)):
+        guidance = hurl.Guidance(heuristic, schedule, gamma=GAMMA)
+        prior = hurl.PriorData(logged(), blend=0.5)
+        model = hurl.guided(sb3.SAC)("MlpPolicy", walk(), guidance=guidance, prior=prior, **deepcopy(OPTIONS)).learn(40)
+        assert model.guidance.changes_nothing
+        discounts.append(sorted(set(model.replay_buffer.sample(400).discounts.numpy().ravel().round(6).tolist())))
+    assert discounts[0] == discounts[1]
+    assert len(discounts[0]) > 2
+
+
 def test_prior_data_alone_goes_on_with_a_model_that_had_none(walk, tmp_path):
     plain = sb3.SAC("MlpPolicy", walk(), gamma=GAMMA, **deepcopy(OPTIONS))
     plain.save(tmp_path / "plain")
@@ -227,8 +239,14 @@ def test_what_can_not_be(walk):
         learn(walk(), hurl.PriorData(logged(), 0.01))
     with pytest.raises(TypeError, match="share must be a number, got 'half'"):
         hurl.PriorData(logged(), "half")
+    with pytest.raises(TypeError, match="share must be a number, got None"):
+        hurl.PriorData(logged(), None)
     with pytest.raises(TypeError, match="prior data needs a dataset"):
         hurl.PriorData(None)
+    with pytest.raises(TypeError, match=r"data is a Minari dataset, its id, .*, or episodes, got 5"):
+        learn(walk(), hurl.PriorData(5))
+    with pytest.raises(ValueError, match=r"blend=0\.5 needs a heuristic for what follows the time limits that end 4 of"):
+        hurl.guided(sb3.SAC)("MlpPolicy", walk(), prior=hurl.PriorData(logged(), blend=0.5), **deepcopy(OPTIONS))
     with pytest.raises(ValueError, match="blend must be above 0 and at most 1, got 2"):
         hurl.PriorData(logged(), blend=2)
     guidance = hurl.Guidance(heuristic, hurl.ConstantSchedule(1.0), gamma=GAMMA, shaping="pbrs")
