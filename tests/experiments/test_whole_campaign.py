@@ -72,3 +72,26 @@ def test_a_campaign_killed_again_and_again_ends_with_the_metrics_of_one_left_alo
     )
     assert set(first_states(again.tasks).values()) == {State.done}
     assert {task.name for task in other.tasks if not task.finished} == {f"hopper/hurl-mc/seed-{seed}" for seed in SEEDS}
+
+
+def test_each_use_of_logged_data_is_trained_at_a_tiny_size(tmp_path):
+    settings = TINY | {
+        "warm_start.epochs": 1,
+        "guidance.heuristic.parameters": "{epochs: 1, hidden: [8], members: 2}",
+        "data.transitions": 1500,
+    }
+    options = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    variants = "sac-prior,rlpd,jsrl,hurl-ladder,hurl-prior,hurl-ladder-prior"
+    arguments = ["campaign", "point-maze", "--variants", variants, "--seeds", "0", "--iterations", "2", "--jobs", "2"]
+    subprocess.run([sys.executable, "-m", "hurl", *arguments, *options, "--out", str(tmp_path)], check=True)
+    last = {}
+    for variant in variants.split(","):
+        metrics = repeating(tmp_path / "point-maze" / variant / "seed-0" / "metrics.csv")
+        assert (metrics[-1]["iteration"], metrics[-1]["steps"]) == ("2", "400")
+        last[variant] = metrics[-1]
+    assert {variant for variant, row in last.items() if row["h_mean"] != "nan"} == {
+        "hurl-ladder", "hurl-prior", "hurl-ladder-prior",
+    }  # fmt: skip
+    assert {variant for variant, row in last.items() if row["guided_share"] != "nan"} == {
+        "hurl-ladder", "hurl-ladder-prior",
+    }  # fmt: skip
