@@ -22,10 +22,9 @@ class PriorData:
 
         r̃ = r + (1 − λ_τ)·γ·G(s'),    γ̃ = λ_τ·γ,    λ_τ = 1 − blend·rank(τ)
 
-    with G(s') the discounted return after s', h behind a time limit, and rank(τ) ∈ (0, 1] the place of its return, 1 the
-    best. Source: HUBL
-    (Geng, Pacchiano, Kolobov, Cheng, ICLR 2024), with its `rank` labels; its λ is our 1 − λ. On the last rung of a
-    ladder, the problem itself, nothing is blended.
+    with G(s') the discounted return after s', h behind a time limit, and rank(τ) ∈ (0, 1] the place of its return, 1
+    the best. Source: HUBL (Geng, Pacchiano, Kolobov, Cheng, ICLR 2024), with its `rank` labels; its λ is our 1 − λ. On
+    the last rung of a ladder, the problem itself, nothing is blended.
 
     :param dataset: a Minari dataset or its id, or episodes that were read before
     :param share: of every batch, between 0 and 1

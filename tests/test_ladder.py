@@ -165,10 +165,11 @@ def test_episodes_that_never_end_are_warned_of():
 def test_episodes_that_never_end_are_warned_of_where_checkpoints_begin_new_ones():
     guidance = hurl.Guidance(lambda states: np.ones(len(states)), gamma=0.99, steps_per_iteration=2)
     states, goes_on = np.zeros((2, 1)), np.array([False, False])
+    for _ in range(19):
+        guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on)
+        guidance.abandon_episodes()
     with pytest.warns(UserWarning, match=r"no episode has ended in 40 steps"):
-        for _ in range(20):
-            guidance.abandon_episodes()
-            guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on)
+        guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on)
 
 
 def test_rungs_that_pay_the_same_decide_nothing():

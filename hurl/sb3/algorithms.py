@@ -264,8 +264,8 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         cut_off = int((~logged.episodes.terminated).sum())
         if self.prior.blend is not None and self.guidance.heuristic is zero and cut_off:
             raise ValueError(
-                f"blend={self.prior.blend} needs a heuristic for what follows the time limits that end {cut_off} of the "
-                f"{len(logged.episodes)} episodes of {logged.episodes.name}: give guidance, or leave blend out"
+                f"blend={self.prior.blend} needs a heuristic for what follows the time limits that end {cut_off} of "
+                f"the {len(logged.episodes)} episodes of {logged.episodes.name}: give guidance, or leave blend out"
             )
         self.prior_name = logged.episodes.name
         return logged

@@ -245,7 +245,7 @@ def test_what_can_not_be(walk):
         hurl.PriorData(None)
     with pytest.raises(TypeError, match=r"data is a Minari dataset, its id, .*, or episodes, got 5"):
         learn(walk(), hurl.PriorData(5))
-    with pytest.raises(ValueError, match=r"blend=0\.5 needs a heuristic for what follows the time limits that end 4 of"):
+    with pytest.raises(ValueError, match=r"blend=0\.5 needs a heuristic for what follows the time limits that end 4"):
         hurl.guided(sb3.SAC)("MlpPolicy", walk(), prior=hurl.PriorData(logged(), blend=0.5), **deepcopy(OPTIONS))
     with pytest.raises(ValueError, match="blend must be above 0 and at most 1, got 2"):
         hurl.PriorData(logged(), blend=2)
