@@ -31,9 +31,11 @@ def diagnose(
         Path | None, typer.Option(help="Folder for the files (diagnosis/<name of the heuristic> by default).")
     ] = None,
     time_limit: Annotated[
-        TimeLimit,
-        typer.Option(help="What returns count after a time limit: nothing, h there, or drop the episode."),
-    ] = "cut",
+        TimeLimit | None,
+        typer.Option(
+            help="What returns count after a time limit: nothing, h there, or drop the episode (as h was fitted, or cut)."
+        ),
+    ] = None,
     trust: Trust = False,
 ) -> None:
     """Judge a heuristic with data before it guides a run, and suggest a λ to begin with."""

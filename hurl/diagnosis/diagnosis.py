@@ -234,7 +234,7 @@ def diagnose(
     gamma: float,
     *,
     agent: Episodes | MinariDataset | str | None = None,
-    time_limit: TimeLimit = "cut",
+    time_limit: TimeLimit | None = None,
     root: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Diagnosis:
@@ -249,11 +249,13 @@ def diagnose(
     :param gamma: γ ∈ [0, 1), the discount of the run that h is for
     :param agent: data of the agent that h is to guide, or has guided: how far it leaves the data, and what h says there
     :param time_limit: how a return counts what a time limit cut off: as nothing (`cut`), as h there (`bootstrap`), or
-        `drop` leaves such episodes out of the whole diagnosis
+        `drop` leaves such episodes out of the whole diagnosis; None means as those that h was fitted to, or else `cut`
     :param root: the folder of Minari datasets that an id is looked up in; None means the user's own
     :param progress: called with how many states h has been evaluated for, and how many there are
     """
     loaded = load_episodes(dataset, root)
+    if time_limit is None:
+        time_limit = getattr(h, "time_limit", "cut")
     episodes = usable_episodes(loaded, gamma, time_limit)
     guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of what h is for and returns
     if isinstance(h, StorableHeuristic):

@@ -721,6 +721,14 @@ def test_bootstrap_goes_on_with_h(endless):
     assert result.fit.offset == pytest.approx(0.0, abs=1e-6)
 
 
+def test_returns_are_judged_as_those_that_h_was_fitted_to(endless):
+    small = {"hidden": (8,), "epochs": 1, "members": 2}
+    for time_limit in ("cut", "bootstrap"):
+        h = EnsembleLowerBound.fit(endless, gamma=GAMMA, time_limit=time_limit, **small)
+        assert hurl.diagnose(h, endless, GAMMA).time_limit == time_limit
+    assert hurl.diagnose(h, endless, GAMMA, time_limit="cut").time_limit == "cut"
+
+
 def test_drop_leaves_episodes_out_and_refuses_when_none_remains(endless):
     result = hurl.diagnose(lambda states: states[:, 0], endless, GAMMA, time_limit="drop")
     assert (result.episodes, result.transitions, result.mostly_cut) == (5, 50, 0)
