@@ -33,7 +33,7 @@ def diagnose(
     time_limit: Annotated[
         TimeLimit | None,
         typer.Option(
-            help="What returns count after a time limit: nothing, h there, or drop the episode (as h was fitted, or cut)."
+            help="What returns count after a time limit: nothing, h there, or drop the episode (by default as h's own)."
         ),
     ] = None,
     trust: Trust = False,
