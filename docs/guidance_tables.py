@@ -27,7 +27,7 @@ RESULTS = DOCS.parent / "results"
 LOGGED, GAUNTLET = RESULTS / "logged-data", RESULTS / "gauntlet"
 BASELINE = "sac-bc"
 # The tasks, the folders of their runs, and how the gauntlet calls variants that both have.
-SHARED = {"base": BASELINE, "ladder-ensemble": "hurl-ladder", "constant-ensemble": "hurl-ensemble"}
+SHARED = {"base": BASELINE, "ladder-ensemble-cut": "hurl-ladder", "constant-ensemble-cut": "hurl-ensemble"}
 TASKS = {
     "Hopper": ([LOGGED / "hopper", GAUNTLET / "gauntlet-hopper"], SHARED),
     "Hopper, little data": (

@@ -79,7 +79,7 @@ class EnsembleLowerBound(StorableHeuristic):
         members: int = 5,
         beta: float | None = None,
         prior: float = 1.0,
-        time_limit: TimeLimit = "cut",
+        time_limit: TimeLimit = "bootstrap",
         validation: float = 0.1,
         seed: int = 0,
         root: Path | None = None,
@@ -93,6 +93,9 @@ class EnsembleLowerBound(StorableHeuristic):
         :param members: k, how many networks
         :param beta: β, how many deviations below the mean h is; None chooses it by the held-out episodes, see
             `choose_beta`
+        :param time_limit: what follows a time limit: the networks' own value there (`bootstrap`), as the algorithm that
+            h is for will take it, or nothing (`cut`), for which states count less the later in an episode they come,
+            however good; or `drop` leaves such episodes out
         :param prior: the deviation of the random networks over the data, in deviations of the returns; 0 has none
         :param validation: the share of episodes that no network sees; 0 holds none out, and then β must be given
         :param fitting: how a network is fitted, see `hurl.heuristics.network.Fitting`; where episodes are held out,

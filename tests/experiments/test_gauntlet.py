@@ -58,7 +58,7 @@ def test_little_data_is_taken_from_the_run_that_full_data_is_of(tmp_path):
     names = [task.name for task in plan.campaign.tasks]
     assert len([name for name in names if name.startswith("behaviour")]) == 1
     assert len([name for name in names if name.startswith("data")]) == 2
-    assert len([name for name in names if name.startswith("fit")]) == 6, "two kinds on both data, reversed and random"
+    assert len([name for name in names if name.startswith("fit")]) == 8, "three kinds on both data, reversed and random"
 
 
 def test_one_environment_and_some_seeds(tmp_path):
