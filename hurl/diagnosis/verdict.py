@@ -124,7 +124,7 @@ def _limited(diagnosis: Diagnosis) -> str:
         return ""
     return (
         "All episodes end at a time limit, after which nothing counts here, so that returns fall towards it: if the "
-        "task would go on, judge h with --time-limit bootstrap."
+        "task would go on, fit h with time_limit=bootstrap, and judge it with --time-limit bootstrap."
     )
 
 

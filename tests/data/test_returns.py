@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -54,6 +56,19 @@ def test_bootstrapping_with_the_value_makes_a_cut_episode_whole():
         "cut",
     )
     np.testing.assert_allclose(discounted_returns(cut, gamma=gamma, last_values=returns[[5]]), returns[:5])
+
+
+def test_cut_returns_hold_the_start_of_an_endless_task_above_all_that_follows():
+    """A reward of 1 for ever is worth 1/(1−γ) in every state; cut off after T steps it is worth less and less."""
+    gamma, limit = 0.999, 1000
+    endless = dataclasses.replace(random_episodes([limit] * 3, [False] * 3), rewards=np.ones(3 * limit))
+    cut = discounted_returns(endless, gamma=gamma)
+    earned = (1 - gamma**limit) / (1 - gamma)
+    assert cut[0] == pytest.approx(earned)
+    assert cut.mean() == pytest.approx((1 - earned * gamma / limit) / (1 - gamma))
+    assert cut[0] / cut.mean() == pytest.approx(1.72, abs=0.01)
+    whole = discounted_returns(endless, gamma=gamma, last_values=np.full(3, 1 / (1 - gamma)))
+    np.testing.assert_allclose(whole, 1 / (1 - gamma))
 
 
 def test_drop_keeps_what_ended_by_itself():
