@@ -16,7 +16,7 @@ import numpy as np
 from hurl.experiments.metrics import auc
 from hurl.files import write_whole
 from hurl.reports import Collection, Environment, Report, Run, Variant, collect_runs, compute_report
-from hurl.reports.gauntlet import gauntlet_of
+from hurl.reports.gauntlet import FINAL_ITERATIONS, gauntlet_of
 from hurl.reports.pictures import gauntlet_png, write_pictures
 from hurl.reports.statistics import AggregateScores
 from hurl.reports.tables import as_markdown, gauntlet_table, show
@@ -74,7 +74,7 @@ def areas(task: Environment, name: str) -> dict[int, float]:
 
 def lasts(task: Environment, name: str) -> dict[int, float]:
     """Return the mean return of the last ten iterations of each seed of a variant."""
-    return of_seeds(task, name, lambda run: float(run.column("return_mean")[-10:].mean()))
+    return of_seeds(task, name, lambda run: float(run.column("return_mean")[-FINAL_ITERATIONS:].mean()))
 
 
 def over(ours: Mapping[int, float], base: Mapping[int, float]) -> float:
@@ -92,6 +92,23 @@ def ratio(task: Environment, name: str) -> float:
 def plain(value: float) -> str:
     """Write a ratio, or that there is none."""
     return "–" if np.isnan(value) else f"{value:.2f}"
+
+
+def time_limits() -> str:
+    """Return the table of AUCs with cut and with continued returns, a row a task, the numbers of its seeds in order."""
+    names = ("base", *(f"{column}-ensemble{kind}" for column in ("constant", "ladder") for kind in ("-cut", "")))
+    lines = [
+        "| AUC, ensemble | seeds | base | constant λ, `cut` | constant λ, `bootstrap` | ladder, `cut` | "
+        "ladder, `bootstrap` |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for title in ("Hopper", "Swimmer", "HalfCheetah"):
+        (found,) = collect_runs([GAUNTLET / f"gauntlet-{title.lower()}"]).environments
+        columns = [areas(Environment(title, found.variants), name) for name in names]
+        shown = sorted(set().union(*(columns[names.index(name)] for name in names if name.endswith("-ensemble"))))
+        cells = [", ".join(f"{column[seed]:,.0f}" if seed in column else "–" for seed in shown) for column in columns]
+        lines.append(f"| {title} | {', '.join(map(str, shown))} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def with_prior_data(tasks: list[Environment]) -> str:
@@ -132,7 +149,7 @@ def seeds(task: Environment) -> str:
         figures = (
             [values[:20].mean() for values in returns],
             [auc(run.rows) for run in variant.runs],
-            [values[-10:].mean() for values in returns],
+            [values[-FINAL_ITERATIONS:].mean() for values in returns],
         )
         cells = [", ".join(f"{value:,.0f}".replace("-", "−") for value in column) for column in figures]
         numbers = ", ".join(str(run.config.seed) for run in variant.runs)
@@ -187,7 +204,11 @@ def main() -> None:
     cells = gauntlet_of(collect_runs([GAUNTLET]).environments)
     write_page(
         SAFE_GUIDANCE,
-        {"gauntlet": as_markdown(gauntlet_table(cells)).rstrip(), "prior data": with_prior_data(tasks)},
+        {
+            "gauntlet": as_markdown(gauntlet_table(cells)).rstrip(),
+            "prior data": with_prior_data(tasks),
+            "time limits": time_limits(),
+        },
     )
     write_whole(DOCS / "gauntlet.png", gauntlet_png(cells))
     draw(all_of_it, ("returns",))

@@ -488,7 +488,7 @@ class RunConfig(Strict):
             raise ValueError(f"guidance.schedule: {error}") from None
 
     def _check_ladder(self) -> None:
-        if not self.algorithm.library.has_ladder:
+        if not self.algorithm.library.follows_sb3:
             raise ValueError(
                 f"{self.algorithm.name} can't have a ladder, which is what there is without a schedule: name one, such "
                 "as {kind: constant, lambda0: 0.95}"

@@ -44,10 +44,9 @@ class Library:
     :param activations: the module that has their activation functions
     :param trainers_module: the module that runs them, see `hurl.experiments.trainers.base.Trainers`
     :param grid: the paper's grid for tuning them
-    :param has_ladder: whether a ladder may be in the place of a schedule
     :param extra: the extra of hurl that brings the package; none where every installation has it
     :param follows_sb3: whether its algorithms are built as Stable-Baselines3's are, so that what is made for those can
-        be had: wrappers, `VecNormalize`, callbacks, noise, logged data
+        be had: wrappers, `VecNormalize`, callbacks, noise, logged data, ladders
     """
 
     name: str
@@ -55,7 +54,6 @@ class Library:
     activations: str = "torch.nn"
     trainers_module: str = "sb3"
     grid: str = "mujoco"
-    has_ladder: bool = True
     extra: str | None = None
     follows_sb3: bool = True
 
@@ -104,7 +102,6 @@ LIBRARIES = {
             "ray.rllib.algorithms",
             trainers_module="rllib",
             grid="procgen",
-            has_ladder=False,
             follows_sb3=False,
             extra="rllib",
         ),
