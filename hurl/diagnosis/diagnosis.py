@@ -254,15 +254,14 @@ def diagnose(
     :param progress: called with how many states h has been evaluated for, and how many there are
     """
     loaded = load_episodes(dataset, root)
-    if time_limit is None:
-        time_limit = getattr(h, "time_limit", "cut")
-    episodes = usable_episodes(loaded, gamma, time_limit)
+    treatment: TimeLimit = time_limit or getattr(h, "time_limit", "cut")
+    episodes = usable_episodes(loaded, gamma, treatment)
     guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of what h is for and returns
     if isinstance(h, StorableHeuristic):
         h.check(episodes.observation_space, gamma=None)
-    agents = None if agent is None else _load_agent(agent, root, episodes, gamma, time_limit)
+    agents = None if agent is None else _load_agent(agent, root, episodes, gamma, treatment)
     values, known = _evaluate(guidance, episodes.states, progress)
-    returns, cut, used = _returns(episodes, values, gamma, time_limit)
+    returns, cut, used = _returns(episodes, values, gamma, treatment)
     fit = measure_fit(values[episodes.positions][used], _estimates(episodes, used, returns[used]))
     residuals = best_backup_residuals(episodes, bellman_residuals(episodes, values, gamma))
     best = best_episodes(episodes, returns)
@@ -270,12 +269,12 @@ def diagnose(
     deviation = getattr(h, "deviation", None)
     departure, points = None, None
     if agents is not None:
-        departure, points = _follow(guidance, agents, episodes, returns, time_limit, progress)
+        departure, points = _follow(guidance, agents, episodes, returns, treatment, progress)
     return Diagnosis(
         heuristic=getattr(h, "__qualname__", None) or type(h).__name__,
         dataset=episodes.name,
         gamma=gamma,
-        time_limit=time_limit,
+        time_limit=treatment,
         discrete=isinstance(episodes.observation_space, Discrete),
         episodes=len(episodes),
         terminated=int(episodes.terminated.sum()),
