@@ -254,7 +254,7 @@ def diagnose(
     :param progress: called with how many states h has been evaluated for, and how many there are
     """
     loaded = load_episodes(dataset, root)
-    treatment: TimeLimit = time_limit or getattr(h, "time_limit", "cut")
+    treatment: TimeLimit = getattr(h, "time_limit", "cut") if time_limit is None else time_limit
     episodes = usable_episodes(loaded, gamma, treatment)
     guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of what h is for and returns
     if isinstance(h, StorableHeuristic):
