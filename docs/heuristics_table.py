@@ -65,7 +65,7 @@ def main() -> None:
         if not folder.exists():
             make(name, behaviour, run).save(folder)
         heuristic = load_heuristic(folder, observation_space=behaviour.observation_space, gamma=GAMMA)
-        diagnosis = diagnose(heuristic, judging, GAMMA)
+        diagnosis = diagnose(heuristic, judging, GAMMA, time_limit="cut")
         diagnosis.plot(FOLDER / f"{name}.png")
         console.print(diagnosis)
         rows.append(row(name, heuristic, diagnosis))
