@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from os import PathLike
 from time import perf_counter
 from typing import Any, Literal, get_args
 
@@ -175,7 +176,8 @@ class Guidance:
         shaping: Shaping = "hurl",
     ) -> None:
         if not callable(heuristic):
-            raise TypeError(f"the heuristic must be a function of a batch of observations, got {heuristic!r}")
+            hint = ": load it with hurl.load_heuristic" if isinstance(heuristic, str | PathLike) else ""
+            raise TypeError(f"the heuristic must be a function of a batch of observations, got {heuristic!r}{hint}")
         check_gamma(gamma, may_be_one=True)
         schedule = Ladder() if schedule is None else schedule
         if not callable(schedule) and not isinstance(schedule, Ladder):

@@ -76,11 +76,10 @@ class Ladder:
                 raise TypeError(f"the rungs of a ladder are numbers, got {rung!r}: write Ladder(0.9, 1.0)")
             check_coefficient("a rung of a ladder", rung)
         if any(after <= before for before, after in pairwise(rungs)):
-            remedy = tuple(sorted({*rungs, 1.0}))
-            raise ValueError(f"the rungs of a ladder must rise, got {rungs}: write Ladder{remedy}")
+            raise ValueError(f"the rungs of a ladder must rise, got {rungs}: {_remedy(sorted({*rungs, 1.0}))}")
         if rungs and rungs[-1] != 1.0:
             raise ValueError(
-                f"a ladder's last rung must be 1, the problem itself, to fall back on: write Ladder{(*rungs, 1.0)}"
+                f"a ladder's last rung must be 1, the problem itself, to fall back on: {_remedy([*rungs, 1.0])}"
             )
         check_argument("window", window, whole(BLOCKS_TO_DECIDE))
         check_argument("exploration", exploration, number(0, 1, below=True))
@@ -100,6 +99,10 @@ class Ladder:
     def for_gamma(self, gamma: float) -> Ladder:
         """Return the ladder with its rungs, those that suit the discount where none are named."""
         return self if self.rungs else Ladder(*rungs_for(gamma), window=self.window, exploration=self.exploration)
+
+
+def _remedy(rungs: list[float]) -> str:
+    return f"write Ladder{tuple(rungs)}, or in a configuration rungs: {rungs}"
 
 
 class Bandit:

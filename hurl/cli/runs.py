@@ -38,7 +38,8 @@ def train(
 ) -> None:
     """Train an agent; the same command carries on where a stopped run left off.
 
-    A finished run goes on with --continue --set iterations=N, where what it did does not depend on its length.
+    A finished run goes on with --continue --set iterations=N, where what it did does not depend on its length; of an
+    off-policy algorithm, if it had `keep_replay: true`.
     """
     config = load_config(source, [*(settings or []), *([] if seed is None else [f"seed={seed}"])])
     check_algorithm(config.algorithm.name)

@@ -229,7 +229,7 @@ class ScheduleConfig(Strict, extra="allow"):
 
 def _schedule_maker(kind: str) -> Callable[..., Schedule | Ladder]:
     if kind not in SCHEDULES.load():
-        raise ValueError(f"must be one of {', '.join(SCHEDULES)}")
+        raise ValueError(f"must be one of {', '.join(SCHEDULES)}{nearest(kind, SCHEDULES)}")
     return getattr(SCHEDULES[kind], "for_run", SCHEDULES[kind])
 
 

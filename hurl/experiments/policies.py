@@ -171,9 +171,11 @@ def find_policies(
 def _check_exists(source: str) -> None:
     """Refuse what names no policy."""
     if source != RANDOM and ":" not in source and Path(source).suffix != ".zip":
+        within = sorted(Path(source).glob("**/seed-*"))
+        hint = f"; of the runs in it, {within[0]}" if within else ""
         raise CollectionError(
             f"{source!r} is no policy: name a run's folder, one of its checkpoints, a .zip file, "
-            f"`{RANDOM}`, or a function as module:function"
+            f"`{RANDOM}`, or a function as module:function{hint}"
         )
 
 

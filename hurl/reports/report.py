@@ -196,14 +196,14 @@ def _baselines(environments: Sequence[Environment], wanted: str | None) -> list[
 
 
 def usual_baseline(variants: Sequence[Variant]) -> Variant:
-    """Return the variant that shows what guidance is worth: the one that trains without it; the first where none does.
+    """Return the variant that shows what guidance is worth: the one that trains without it, or the longest.
 
     Of several, the one whose warm start and prior data are those of the most guided variants, for then nothing else
     differs; of several such, the plainest.
     """
     unguided = sorted((v for v in variants if not v.is_guided), key=lambda v: (v.is_cloning, len(v.additions)))
     if not unguided:
-        return variants[0]
+        return max(variants, key=lambda variant: variant.iterations)
     shared = [sum(v.is_guided and v.additions == one.additions for v in variants) for one in unguided]
     return unguided[shared.index(max(shared))]
 
