@@ -215,8 +215,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(read_regular(folder / CONFIG).decode("utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise HeuristicError(
-            f"{folder} is not a saved heuristic, there is no {folder.resolve() / CONFIG}: make one with `hurl fit`, or "
-            "name its folder"
+            f"{folder} is not a saved heuristic, it has no {CONFIG} (looked for in {folder.resolve()}): make one with "
+            "`hurl fit`, or name its folder"
         ) from None
     except MisplacedError:
         raise
