@@ -148,7 +148,9 @@ def test_the_ensemble_guides_as_the_papers_heuristic_does_and_the_ladder_without
     assert ladder.guidance.heuristic == ensemble.guidance.heuristic
     assert ladder.guidance.schedule.build(ladder.iterations) == Ladder()
     for config in (ensemble, ladder):
-        assert config.model_copy(update={"guidance": papers.guidance}) == papers
+        own = {"guidance": papers.guidance, "checkpoint_every": papers.checkpoint_every}
+        assert config.model_copy(update=own) == papers
+    assert (ensemble.checkpoint_every, ladder.checkpoint_every) == (4, 20), "rungs are judged by whole episodes"
 
 
 @pytest.mark.parametrize("preset", ["hopper", "halfcheetah", "swimmer", "humanoid"])

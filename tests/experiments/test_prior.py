@@ -105,7 +105,10 @@ def test_returns_are_not_blended_in_beside_a_potential(logged):
 
 
 def test_a_critic_with_returns_blended_in_is_no_value_function(logged, tmp_path):
-    values = logged | {"guidance": None, "iterations": 1, "prior": logged["prior"] | {"blend": 0.5}}
+    guidance = {"heuristic": "tests.experiments.pendulum:upright", "schedule": {"kind": "constant", "lambda0": 1.0}}
+    values = logged | {"guidance": guidance, "iterations": 1, "prior": logged["prior"] | {"blend": 0.5}}
+    with pytest.raises(ConfigurationError, match=r"blend=0\.5 needs a heuristic for what follows the time limits"):
+        train(validate(values | {"guidance": None}, "values"), tmp_path / "unguided")
     train(validate(values, "values"), tmp_path / "run")
     with pytest.raises(HeuristicError, match=r"learns from logged data with blend=0\.5"):
         value_function_of(tmp_path / "run")
