@@ -355,3 +355,8 @@ def test_import_loads_nothing_heavy():
 def test_unknown_names_are_attribute_errors():
     with pytest.raises(AttributeError, match="gided"):
         hurl.gided  # noqa: B018
+
+
+def test_a_saved_heuristic_is_loaded_first():
+    with pytest.raises(TypeError, match=r"got 'heuristics/mine': load it with hurl\.load_heuristic"):
+        hurl.Guidance("heuristics/mine", gamma=0.9)

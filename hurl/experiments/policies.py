@@ -171,7 +171,7 @@ def find_policies(
 def _check_exists(source: str) -> None:
     """Refuse what names no policy."""
     if source != RANDOM and ":" not in source and Path(source).suffix != ".zip":
-        within = sorted(Path(source).glob("**/seed-*"))
+        within = sorted(path for pattern in ("seed-*", "*/seed-*") for path in Path(source).glob(pattern))
         hint = f"; of the runs in it, {within[0]}" if within else ""
         raise CollectionError(
             f"{source!r} is no policy: name a run's folder, one of its checkpoints, a .zip file, "

@@ -459,6 +459,9 @@ def test_sources_that_are_none_are_named(runs, env, tmp_path):
 
     with pytest.raises(CollectionError, match="'chance' is no policy: name a run's folder"):
         find("chance")
+    (tmp_path / "campaign/variant/seed-0").mkdir(parents=True)
+    with pytest.raises(CollectionError, match=r"module:function; of the runs in it, .*campaign/variant/seed-0"):
+        find(str(tmp_path / "campaign"))
     with pytest.raises(CollectionError, match=r"there is no file none.zip"):
         find("none.zip")
     with pytest.raises(CollectionError, match=r"which algorithm it is of: name it, such as --algorithm sb3.PPO"):

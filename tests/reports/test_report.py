@@ -109,6 +109,9 @@ def test_without_a_run_that_has_no_guidance_the_baseline_is_told(write_run: Writ
     (section,) = compute_report(collect_runs([tmp_path])).sections
     assert section.baseline == "0.9"
     assert "no variant is without guidance; 0.9 is the baseline, --baseline names another" in section.remarks[0]
+    write_run("ablation/0.97/seed-0", [1.0] * 5, h=1.0, settings=[*settings[:1], "guidance.schedule.lambda0=0.97"])
+    (section,) = compute_report(collect_runs([tmp_path])).sections
+    assert (section.baseline, section.comparison.iterations) == ("0.97", 5), "one that has only begun is none"
 
 
 def test_a_variant_alone_is_measured_against_nothing(write_run: WriteRun, tmp_path: Path) -> None:
