@@ -65,6 +65,11 @@ def test_a_random_network_has_mean_and_deviation_of_the_returns(space, in_fresh_
     np.testing.assert_array_equal(in_fresh_process(heuristic, episodes.observations), values)
 
 
+def test_a_random_network_is_for_a_discount():
+    with pytest.raises(ValueError, match=r"gamma must lie in .*, got 1\.5"):
+        RandomNetwork.fit(random_episodes(), gamma=1.5)
+
+
 def test_a_random_network_over_states_that_are_all_alike_is_their_mean_return():
     episodes = random_episodes()
     episodes.states[:] = 1.0
