@@ -155,10 +155,13 @@ def ready_tasks(tasks: Sequence[Task], states: dict[str, State]) -> list[Task]:
 
 
 def raise_failures(tasks: Sequence[Task], states: dict[str, State]) -> None:
-    """Say which tasks failed, if any, each with the last line of its log."""
+    """Say which tasks failed, if any, with the last lines of their logs, each line once."""
     failed = [task for task in tasks if states[task.name] is State.failed]
     if failed:
-        reasons = "; ".join(f"{task.name}: {_last_line(task.log)}" for task in failed)
+        names: dict[str, list[str]] = {}
+        for task in failed:
+            names.setdefault(_last_line(task.log), []).append(task.name)
+        reasons = "; ".join(f"{', '.join(alike)}: {line}" for line, alike in names.items())
         blocked = sum(state is State.blocked for state in states.values())
         also = f", and {blocked} that need them were not begun" if blocked else ""
         raise TasksFailedError(f"{len(failed)} of {len(tasks)} tasks failed ({reasons}){also}")

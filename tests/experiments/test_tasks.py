@@ -31,16 +31,18 @@ def test_tasks_side_by_side_and_one_that_fails(small, folder):
     (folder / "bad.yaml").write_text(yaml.safe_dump(small | {"environment": {"id": "Nowhere-v0", "n_envs": 2}}))
     tasks = [
         training(folder, "bad", 0),
+        training(folder, "bad", 1),
         training(folder, "good", 0),
         training(folder, "good", 1, inputs=(folder / "good" / "0",)),
         training(folder, "good", 2, inputs=(folder / "bad" / "0",)),
         training(folder, "good", 3, inputs=(folder / "good" / "2",)),
     ]
     seen = []
-    message = r"1 of 5 tasks failed \(bad 0: There is no environment 'Nowhere-v0'.*2 that need them were not begun"
-    with pytest.raises(TasksFailedError, match=message):
+    message = r"2 of 6 tasks failed \(bad 0, bad 1: There is no environment 'Nowhere-v0'.*2 that need them were not"
+    with pytest.raises(TasksFailedError, match=message) as failure:
         run_tasks(tasks, jobs=2, watch=lambda states: seen.append(dict(states)))
-    assert list(seen[-1].values()) == [State.failed, State.done, State.done, State.blocked, State.blocked]
+    assert str(failure.value).count("There is no environment") == 1
+    assert list(seen[-1].values()) == [State.failed] * 2 + [State.done] * 2 + [State.blocked] * 2
     assert not any(states["good 0"] is not State.done and states["good 1"] is State.running for states in seen)
     runs = [RunFolder(folder / "good" / seed).read_metrics() for seed in "01"]
     assert [len(rows) for rows in runs] == [2, 2]
