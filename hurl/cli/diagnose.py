@@ -64,6 +64,7 @@ def diagnose(
         result.plot(out / "diagnosis.png")
     headings, words = ("quantity", "value"), ("quantity",)
     console.print(make_table(headings, result.rows(), left=words, title=result.title, title_justify="left"))
+    console.print(result.advice, style="bold", highlight=False)
     for sentence in result.verdict:
         console.print(f"• {sentence}", highlight=False)
     say(f"Picture: {out / 'diagnosis.png'}, numbers: {out / 'diagnosis.json'}", bold=out / "diagnosis.png")

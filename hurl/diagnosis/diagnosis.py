@@ -40,7 +40,7 @@ from hurl.diagnosis.quantities import (
     state_means,
     uncovered_share,
 )
-from hurl.diagnosis.verdict import LAMBDAS, doubts, suggest_lambda, verdict
+from hurl.diagnosis.verdict import LAMBDAS, advice, doubts, suggest_lambda, verdict
 from hurl.guidance import Guidance, Heuristic
 from hurl.heuristics.base import ObservationSpace, StorableHeuristic
 from hurl.names import needs
@@ -141,7 +141,7 @@ class Diagnosis:
 
     def __str__(self) -> str:
         rows = "\n".join(f"  {name:<44} {value}" for name, value in self.rows())
-        return f"{self.title}\n{rows}\n" + "\n".join(self.verdict)
+        return f"{self.title}\n{rows}\n" + "\n".join([self.advice, *self.verdict])
 
     @property
     def is_constant(self) -> bool:
@@ -152,6 +152,11 @@ class Diagnosis:
     def doubts(self) -> tuple[str, ...]:
         """Why the data can't tell much about h, in sentences; none where it can."""
         return doubts(self)
+
+    @property
+    def advice(self) -> str:
+        """Whether to guide with h, in a sentence."""
+        return advice(self)
 
     @property
     def verdict(self) -> tuple[str, ...]:
@@ -214,7 +219,8 @@ class Diagnosis:
         bias = [{name.rstrip("_"): value for name, value in asdict(terms).items()} for terms in self.bias]
         measured = Fit | Rescaling | Improvability | Disagreement | Departure
         nested = {name: asdict(value) for name, value in values.items() if isinstance(value, measured)}
-        return {**values, **nested, "bias": bias, "doubts": list(self.doubts), "verdict": list(self.verdict)}
+        sentences = {"doubts": list(self.doubts), "advice": self.advice, "verdict": list(self.verdict)}
+        return {**values, **nested, "bias": bias, **sentences}
 
     def to_json(self) -> str:
         """Return `as_dict` as JSON."""

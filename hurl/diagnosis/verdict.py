@@ -57,6 +57,25 @@ def suggest_lambda(fit: Fit, bias: Sequence[BiasTerms], lead: float, gamma: floa
     return min(errors, key=errors.__getitem__)
 
 
+def advice(diagnosis: Diagnosis) -> str:
+    """Say in a sentence whether to guide with h.
+
+    What ranks states may still mislead an agent, which no data of others can rule out: so all that can be said for h is
+    to try it where λ = 1 is there to fall back on.
+    """
+    if diagnosis.is_constant:
+        return "Don't expect a gain: h is the same for all states."
+    if diagnosis.doubts:
+        return "This data can't tell whether h helps: without a schedule, a ladder finds out while it learns."
+    if diagnosis.fit.rank_correlation < SOME_RANKING:
+        return "Don't use h: it does not lead to what paid in this data."
+    if is_off_scale(diagnosis):
+        return "Use h once it is rescaled, and without a schedule, so that a ladder leaves it where it misleads."
+    if diagnosis.lambda0 == 1.0:
+        return "Don't use h at a constant λ, it errs too much: without a schedule, a ladder may gain by it."
+    return "Use h without a schedule, so that a ladder leaves it where it misleads, which no data of others rules out."
+
+
 def verdict(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Say in sentences what the numbers mean, the most important first."""
     sentences = [

@@ -45,6 +45,7 @@ def test_table_verdict_and_files(run, tmp_path):
     numbers = json.loads((folder / "diagnosis.json").read_text("utf-8"))
     assert numbers["gamma"] == 0.9
     assert numbers["heuristic"] == "first"
+    assert numbers["advice"] in " ".join(output.split())
 
 
 def test_an_agents_own_states_are_held_against_the_data(run, tmp_path, monkeypatch):

@@ -452,6 +452,32 @@ def test_an_h_of_the_wrong_scale_is_told_its_scale(problem, factor, constant, se
     assert ("best line a·h + b: a, b", f"{result.rescaling.scale:.4g}, {result.rescaling.offset:.4g}") in result.rows()
 
 
+@pytest.mark.parametrize(
+    ("factor", "advice"),
+    [
+        (1.0, "Use h without a schedule"),
+        (-1.0, "Don't use h:"),
+        (0.0, "Don't expect a gain"),
+        (1 / 40, "Use h once it is rescaled"),
+    ],
+)
+def test_the_advice_is_what_is_known_of_h(problem, factor, advice):
+    _, values, data = problem
+    assert hurl.diagnose(table(factor * values), data, GAMMA).advice.startswith(advice)
+
+
+def test_no_advice_is_drawn_from_data_that_tells_little():
+    alike = hurl.diagnose(lambda states: states[:, 0], random_episodes([30] * 2, [True] * 2, seed=1), GAMMA)
+    assert alike.doubts
+    assert alike.advice.startswith("This data can't tell whether h helps")
+
+
+def test_an_h_whose_suggested_lambda_is_1_is_none_for_a_constant_one(problem):
+    _, values, data = problem
+    result = dataclasses.replace(hurl.diagnose(table(values), data, GAMMA), lambda0=1.0)
+    assert result.advice.startswith("Don't use h at a constant λ")
+
+
 def test_no_scale_is_told_to_an_h_that_has_the_right_one_or_none(problem):
     _, values, data = problem
     noise = np.random.default_rng(0).normal(size=len(values))
@@ -753,6 +779,7 @@ def test_json_holds_every_number_and_the_verdict(problem):
     assert read["improvability"]["interval"] == list(result.improvability.interval)
     assert [terms["lambda"] for terms in read["bias"]] == list(LAMBDAS)
     assert read["verdict"] == list(result.verdict)
+    assert read["advice"] == result.advice
     assert read["lambda0"] == result.lambda0
     assert "evidence" not in read
     assert read["disagreement"] is read["departure"] is None
