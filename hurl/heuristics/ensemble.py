@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
-from hurl.data.returns import usable_episodes
+from hurl.data.returns import first_returns, usable_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
-from hurl.heuristics.monte_carlo import r_squared, scores, vector_space
+from hurl.heuristics.monte_carlo import judging_variance, r_squared, scores, vector_space
 from hurl.heuristics.network import (
     Fitting,
     Network,
@@ -122,13 +122,17 @@ class EnsembleLowerBound(StorableHeuristic):
         def ensemble(networks: Sequence[Network]) -> EnsembleLowerBound:
             return cls(networks, 0.0, time_limit, priors, **origin)
 
+        first = first_returns(train, gamma=gamma, time_limit=time_limit)
+        variance = judging_variance((held_out, train), gamma, time_limit)
+
         def targets(networks: Sequence[Network] | None) -> list[Floats]:
-            return list(_returns(train, gamma, None if networks is None else ensemble(networks)) - known)
+            return list((first if networks is None else _returns(train, gamma, ensemble(networks))) - known)
 
         def judge(networks: Sequence[Network]) -> float:
             assert held_out is not None
             fitted = ensemble(networks)
-            return r_squared(_returns(held_out, gamma, fitted).mean(axis=0), fitted.mean(held_out.observations))
+            returns = _returns(held_out, gamma, fitted).mean(axis=0)
+            return r_squared(returns, fitted.mean(held_out.observations), variance)
 
         networks, metrics = fit_networks(
             inputs,
@@ -221,12 +225,12 @@ def choose_beta(heuristic: EnsembleLowerBound, held_out: Episodes, gamma: float)
     return float(np.clip(max(needed), *BETAS))
 
 
-def _returns(episodes: Episodes, gamma: float, heuristic: EnsembleLowerBound | None) -> Floats:
+def _returns(episodes: Episodes, gamma: float, heuristic: EnsembleLowerBound) -> Floats:
     """Return G of each transition; where time limits are bootstrapped, with each member's values beyond them.
 
     :return: shape (k, N), or (1, N) where all members have the same
     """
-    if heuristic is None or heuristic.time_limit != "bootstrap":
+    if heuristic.time_limit != "bootstrap":
         return discounted_returns(episodes, gamma=gamma)[None]
     beyond = heuristic.values(episodes.last_states)
     return np.array([discounted_returns(episodes, gamma=gamma, last_values=values) for values in beyond])

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
-from hurl.data.returns import usable_episodes
+from hurl.data.returns import first_returns, usable_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
 from hurl.heuristics.monte_carlo import r_squared
@@ -81,7 +81,8 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
         train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
         del episodes  # images are large: what the two parts hold is not kept twice
         begun = perf_counter()
-        regression = Regression(shape, discounted_returns(train, gamma=gamma), learning_rate, seed)
+        targets = first_returns(train, gamma=gamma, time_limit=time_limit)
+        regression = Regression(shape, targets, learning_rate, seed)
 
         def returns_of(part: Episodes) -> NDArray[np.float64]:
             last_values = regression.predict(part.last_states) if time_limit == "bootstrap" else None
@@ -93,8 +94,7 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
         losses: list[float] = []
         score = None
         for epoch in range(epochs):
-            # before the first epoch the network knows nothing to go on with beyond a time limit
-            targets = returns_of(train) if epoch else discounted_returns(train, gamma=gamma)
+            targets = returns_of(train) if epoch else targets
             order = generator.permutation(train.transitions)[: updates * size]
             for batch in order.reshape(updates, size):
                 losses.append(regression.update(train, targets, batch))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -11,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
-from hurl.data.returns import usable_episodes
+from hurl.data.returns import first_returns, usable_episodes
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
 from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network, in_chunks
 
-__all__ = ["MonteCarloHeuristic", "fit_returns", "r_squared", "returns_of", "scores"]
+__all__ = ["MonteCarloHeuristic", "fit_returns", "judging_variance", "r_squared", "returns_of", "scores"]
 
 
 @register("monte-carlo")
@@ -99,11 +100,12 @@ def fit_returns(
     if fitting.patience is not None and held_out is None:
         raise ValueError("patience needs episodes to be held out: set validation above 0")
     space = vector_space(train)
+    variance = judging_variance((held_out, train), gamma, time_limit)
 
     def judge(network: Network) -> float:
         assert held_out is not None
         targets = returns_of(held_out, gamma, time_limit, network, space)
-        return r_squared(targets, predict(network, held_out.observations, space))
+        return r_squared(targets, predict(network, held_out.observations, space), variance)
 
     inputs = as_inputs(train.observations, space)
     network, metrics = fit_network(
@@ -135,11 +137,23 @@ def predict(network: Network, observations: Any, space: ObservationSpace) -> NDA
     return in_chunks(lambda inputs: network(inputs)[:, 0], as_inputs(observations, space))
 
 
-def r_squared(targets: NDArray[Any], predictions: NDArray[Any]) -> float:
-    """Return R² = 1 − Σ(y − f)² / Σ(y − ȳ)²: 1 is perfect, 0 no better than the mean."""
-    residual = np.sum((targets - predictions) ** 2, dtype=np.float64)
-    total = np.sum((targets - np.mean(targets)) ** 2, dtype=np.float64)
-    return float(1 - residual / total) if total > 0 else float(residual == 0)
+def judging_variance(parts: Sequence[Episodes | None], gamma: float, time_limit: TimeLimit) -> float:
+    """Return σ² of the first part whose returns vary, by which networks are compared while they are fitted.
+
+    Their own values are in the returns of `bootstrap`, whose variance shrinks as they come to agree with themselves.
+    """
+    returns = [first_returns(part, gamma=gamma, time_limit=time_limit) for part in parts if part is not None]
+    return next((float(variance) for variance in map(np.var, returns) if variance > 0.0), 1.0)
+
+
+def r_squared(targets: NDArray[Any], predictions: NDArray[Any], variance: float | None = None) -> float:
+    """Return R² = 1 − mean (y − f)² / σ²: 1 is perfect, 0 no better than the mean.
+
+    :param variance: σ², that of the targets where none is given
+    """
+    error = np.mean((targets - predictions) ** 2, dtype=np.float64)
+    variance = float(np.var(targets, dtype=np.float64)) if variance is None else variance
+    return float(1 - error / variance) if variance > 0 else float(error == 0)
 
 
 def scores(
@@ -164,6 +178,6 @@ def returns_of(
 ) -> NDArray[np.float64]:
     """Return G of each transition; where time limits are bootstrapped, with the network's values beyond them."""
     if time_limit != "bootstrap" or network is None:
-        return discounted_returns(episodes, gamma=gamma)
+        return first_returns(episodes, gamma=gamma, time_limit=time_limit)
     last_values = predict(network, episodes.last_states, space)
     return discounted_returns(episodes, gamma=gamma, last_values=last_values)

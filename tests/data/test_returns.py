@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hurl.data import DatasetError, discounted_returns
-from hurl.data.returns import usable_episodes
+from hurl.data.returns import first_returns, usable_episodes
 from tests.data.examples import random_episodes
 
 
@@ -69,6 +69,26 @@ def test_cut_returns_hold_the_start_of_an_endless_task_above_all_that_follows():
     assert cut[0] / cut.mean() == pytest.approx(1.72, abs=0.01)
     whole = discounted_returns(endless, gamma=gamma, last_values=np.full(3, 1 / (1 - gamma)))
     np.testing.assert_allclose(whole, 1 / (1 - gamma))
+
+
+def test_a_fit_begins_with_episodes_that_go_on_at_their_own_rate():
+    """Rewards of 1, 2 and −3 a step for ever are worth that times 1/(1−γ) in every state."""
+    gamma, limit = 0.999, 50
+    rates = np.repeat([1.0, 2.0, -3.0], limit)
+    endless = dataclasses.replace(random_episodes([limit] * 3, [False] * 3), rewards=rates)
+    np.testing.assert_allclose(first_returns(endless, gamma=gamma, time_limit="bootstrap"), rates / (1 - gamma))
+    np.testing.assert_allclose(
+        first_returns(endless, gamma=gamma, time_limit="cut"), discounted_returns(endless, gamma=gamma)
+    )
+
+
+@given(shapes, st.floats(0, 0.999), st.integers(0, 99))
+def test_what_a_fit_begins_with_behind_a_limit_is_the_mean_of_its_episode(shape, gamma, seed):
+    lengths, terminated = zip(*shape, strict=True)
+    episodes = random_episodes(lengths, terminated, seed=seed)
+    begun = first_returns(episodes, gamma=gamma, time_limit="bootstrap")
+    means = np.array([part.mean() for part in np.split(begun, episodes.ends[:-1])])
+    np.testing.assert_allclose(begun, by_hand(episodes, gamma, means), rtol=1e-6, atol=1e-6)
 
 
 def test_drop_keeps_what_ended_by_itself():

@@ -54,6 +54,34 @@ def test_a_fresh_process_gives_bit_equal_values(heuristic, in_fresh_process):
     np.testing.assert_array_equal(in_fresh_process(heuristic, OBSERVATIONS), heuristic(OBSERVATIONS))
 
 
+@pytest.mark.parametrize(("count", "limit"), [(10, 1000), (200, 50)])
+def test_it_sees_past_time_limits_however_few_and_short_the_episodes(count, limit):
+    """Episodes with a rate of reward each, which their states tell: V(s) = rate/(1 − γ), whatever the time limit."""
+    gamma, generator = 0.999, np.random.default_rng(1)
+    rates = np.repeat(generator.uniform(0.5, 1.5, count), limit)
+    endless = random_episodes([limit] * count, [False] * count, seed=1)
+    states = endless.states.copy()
+    states[:, 0] = np.repeat(rates[::limit], limit + 1)  # a state more than there are steps
+    endless = dataclasses.replace(endless, states=states, rewards=rates)
+    fitted = EnsembleLowerBound.fit(endless, gamma=gamma, seed=1, hidden=(32,))
+    errors = fitted.mean(endless.observations) - rates / (1 - gamma)
+    assert abs(errors.mean()) < 50  # of values of about 1,000, spread by 290
+    assert errors.std() < 150
+
+
+def test_held_out_episodes_that_paid_nothing_still_tell_networks_apart():
+    """Of a sparse task with few successes, those that are held out may all be failures."""
+    episodes = random_episodes([20] * 10, [True] * 10)
+    _, held_out = episodes.split(0.1, 0)
+    failed = np.isin(episodes.observations[:, 0], held_out.observations[:, 0])
+    paid = dataclasses.replace(episodes, rewards=np.where(failed, 0.0, 10.0 * (episodes.observations[:, 0] > 0.5)))
+    scores = []
+    EnsembleLowerBound.fit(
+        paid, gamma=0.9, report=lambda done, total, loss, score: scores.append(score), **SMALL | {"epochs": 3}
+    )
+    assert len(set(scores)) == 3
+
+
 def test_the_seed_decides():
     settings = SMALL | {"epochs": 1, "members": 2, "validation": 0.0, "beta": 1.0}
     first, second, other = (
