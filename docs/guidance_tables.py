@@ -25,6 +25,7 @@ DOCS = Path(__file__).resolve().parent
 LOGGED_DATA, SAFE_GUIDANCE = DOCS / "logged-data.md", DOCS / "safe-guidance.md"
 RESULTS = DOCS.parent / "results"
 LOGGED, GAUNTLET = RESULTS / "logged-data", RESULTS / "gauntlet"
+CONTINUED = LOGGED / "bootstrap"  # with prior data, and h fitted to returns that go on behind time limits
 BASELINE = "sac-bc"
 # The tasks, the folders of their runs, and how the gauntlet calls variants that both have.
 SHARED = {"base": BASELINE, "ladder-ensemble-cut": "hurl-ladder", "constant-ensemble-cut": "hurl-ensemble"}
@@ -38,6 +39,8 @@ TASKS = {
     "HalfCheetah": ([LOGGED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], SHARED),
     "maze": ([LOGGED / "point-maze"], {}),
 }
+# The seed of the gauntlet with data of another run of SAC, which the rest of a task was not run with.
+ANOTHER_AGENT = {"Hopper": 5, "Hopper, little data": 5, "HalfCheetah": 3}
 OFFSETS = {"maze": 300.0}  # a return of −300 is the worst there is, so that ratios are of what is gained over it
 VARIANTS = (
     BASELINE,
@@ -55,9 +58,24 @@ PICTURES = {"returns": "logged-data", "scores": "logged-data-scores", "profiles"
 def read_task(title: str) -> Environment:
     """Return the runs of a task, by the names of the preset that compares them all."""
     folders, names = TASKS[title]
-    (found,) = collect_runs(folders).environments
-    renamed = {names.get(variant.name, variant.name): variant.runs for variant in found.variants}
+    found = read_whole(folders)
+    renamed: dict[str, list[Run]] = {}
+    for variant in found.variants:
+        runs = [run for run in variant.runs if run.config.seed != ANOTHER_AGENT.get(title)]
+        renamed.setdefault(names.get(variant.name, variant.name), []).extend(runs)
+    renamed = {name: runs for name, runs in renamed.items() if runs}
     return Environment(title, [Variant(name, renamed[name]) for name in VARIANTS if name in renamed])
+
+
+def read_whole(folders: list[Path]) -> Environment:
+    """Return the runs of folders, all of one environment; none may be damaged, or shorter than the others."""
+    collection = collect_runs([folder for folder in folders if folder.is_dir()])
+    (found,) = collection.environments
+    lengths = {run.folder: run.rows[-1].iteration for variant in found.variants for run in variant.runs}
+    short = [f"{folder} has {count} iterations" for folder, count in lengths.items() if count < max(lengths.values())]
+    if collection.warnings or short:
+        raise SystemExit("\n".join([*collection.warnings, *short]))
+    return found
 
 
 def of_seeds(task: Environment, name: str, measure: Callable[[Run], float]) -> dict[int, float]:
@@ -95,19 +113,71 @@ def plain(value: float) -> str:
 
 
 def time_limits() -> str:
-    """Return the table of AUCs with cut and with continued returns, a row a task, the numbers of its seeds in order."""
-    names = ("base", *(f"{column}-ensemble{kind}" for column in ("constant", "ladder") for kind in ("-cut", "")))
+    """Return the table of AUCs with cut and with continued returns."""
+    return by_seed(
+        "AUC, ensemble",
+        {
+            "base": "base",
+            "constant-ensemble-cut": "constant λ, `cut`",
+            "constant-ensemble": "constant λ, `bootstrap`",
+            "ladder-ensemble-cut": "ladder, `cut`",
+            "ladder-ensemble": "ladder, `bootstrap`",
+        },
+        shown_for=("constant-ensemble", "ladder-ensemble"),
+    )
+
+
+def continued_returns() -> str:
+    """Return the table of AUCs with the heuristic that is the default now, alone and with prior data."""
+    return by_seed(
+        "AUC",
+        {
+            "base": f"`{BASELINE}`",
+            "constant-ensemble": "`hurl-ensemble`",
+            "ladder-ensemble": "`hurl-ladder`",
+            "hurl-ladder-prior": "`hurl-ladder-prior`",
+        },
+        shown_for=("hurl-ladder-prior",),
+    )
+
+
+def another_agent() -> str:
+    """Return the table of what was run with data of another agent, a row a heuristic."""
     lines = [
-        "| AUC, ensemble | seeds | base | constant λ, `cut` | constant λ, `bootstrap` | ladder, `cut` | "
-        "ladder, `bootstrap` |",
-        "|---|---|---:|---:|---:|---:|---:|",
+        "| heuristic | AUC of the base | constant λ | ladder | ladder / base | "
+        "last 10 iterations: base | constant λ | ladder |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for title in ("Hopper", "Swimmer", "HalfCheetah"):
-        (found,) = collect_runs([GAUNTLET / f"gauntlet-{title.lower()}"]).environments
-        columns = [areas(Environment(title, found.variants), name) for name in names]
-        shown = sorted(set().union(*(columns[names.index(name)] for name in names if name.endswith("-ensemble"))))
-        cells = [", ".join(f"{column[seed]:,.0f}" if seed in column else "–" for seed in shown) for column in columns]
-        lines.append(f"| {title} | {', '.join(map(str, shown))} | {' | '.join(cells)} |")
+    for task in ("Hopper", "HalfCheetah"):
+        found = Environment(task, read_whole([GAUNTLET / f"gauntlet-{task.lower()}"]).variants)
+        seed = ANOTHER_AGENT[task]
+        for heuristic in ("ensemble", "ensemble-little", "random", "zero", "reversed"):
+            base = "base-little" if heuristic.endswith("-little") else "base"
+            names = (base, f"constant-{heuristic}", f"ladder-{heuristic}")
+            area, last = ([measure(found, name).get(seed) for name in names] for measure in (areas, lasts))
+            if area[2] is not None and area[0] is not None:
+                shown = [["–" if value is None else f"{value:,.0f}" for value in values] for values in (area, last)]
+                cells = [*shown[0], f"{area[2] / area[0]:.2f}", *shown[1]]
+                lines.append(f"| {task}, {heuristic} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def by_seed(title: str, columns: Mapping[str, str], shown_for: Sequence[str]) -> str:
+    """Return a table of AUCs, a row a task, the numbers of its seeds in order.
+
+    :param columns: the variants, of the gauntlet and of those with prior data and continued returns, and their titles
+    :param shown_for: seeds are those that any of these variants has
+    """
+    lines = [f"| {title} | seeds | {' | '.join(columns.values())} |", "|---|---|" + "---:|" * len(columns)]
+    for task in ("Hopper", "Swimmer", "HalfCheetah"):
+        found = read_whole([GAUNTLET / f"gauntlet-{task.lower()}", CONTINUED / task.lower()])
+        of_variant = {name: areas(Environment(task, found.variants), name) for name in columns}
+        shown = sorted(set().union(*(of_variant[name] for name in shown_for)))
+        cells = [
+            ", ".join(f"{column[seed]:,.0f}" if seed in column else "–" for seed in shown)
+            for column in of_variant.values()
+        ]
+        lines.append(f"| {task} | {', '.join(map(str, shown))} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -199,7 +269,8 @@ def main() -> None:
     print("\n".join(compared.remarks))
     write_page(
         LOGGED_DATA,
-        {"ratios": ratios(tasks), "scores": scores(compared.scores)} | {task.name: seeds(task) for task in tasks},
+        {"ratios": ratios(tasks), "scores": scores(compared.scores), "continued returns": continued_returns()}
+        | {task.name: seeds(task) for task in tasks},
     )
     cells = gauntlet_of(collect_runs([GAUNTLET]).environments)
     write_page(
@@ -208,6 +279,7 @@ def main() -> None:
             "gauntlet": as_markdown(gauntlet_table(cells)).rstrip(),
             "prior data": with_prior_data(tasks),
             "time limits": time_limits(),
+            "another agent": another_agent(),
         },
     )
     write_whole(DOCS / "gauntlet.png", gauntlet_png(cells))

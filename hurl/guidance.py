@@ -38,6 +38,8 @@ Floats = NDArray[np.floating[Any]]
 LARGEST_VALUE = float(np.finfo(np.float32).max) / 4
 # A heuristic that takes more than this share of an iteration is warned of, where the iteration is no shorter than this.
 LARGEST_SHARE, NOTABLE_SECONDS = 0.5, 1.0
+# From this share of the steps on, episodes that resets cut off make returns those of short episodes.
+LARGEST_CUT_OFF = 0.1
 # How much of a batch is compared at a time with what it was before the heuristic saw it.
 BYTES_COMPARED = 2**18
 # The names of heuristics that were warned of: once is enough, also where RLlib's algorithms are built anew.
@@ -198,6 +200,7 @@ class Guidance:
         self._at_work: int | None = None
         self._heuristic_seconds, self._began = 0.0, perf_counter()
         self.bandit = Bandit(self.schedule) if isinstance(self.schedule, Ladder) else None
+        self._running, self._cut_off = np.zeros((2, 0)), 0  # returns and lengths so far; steps of abandoned episodes
         self.abandon_episodes()
         self.advance(0)
 
@@ -287,9 +290,10 @@ class Guidance:
         self.advance(0, ahead=1)
 
     def state(self) -> dict[str, Any]:
-        """Return how far it is, as JSON holds it; episodes that are going on are not in it."""
-        state = {"steps": self.steps}
-        return state if self.bandit is None else state | {"bandit": self.bandit.state()}
+        """Return how far it is, as JSON holds it; episodes that are going on count as abandoned."""
+        if self.bandit is None:
+            return {"steps": self.steps}
+        return {"steps": self.steps, "cut_off": self._cut_off + self._going_on, "bandit": self.bandit.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
@@ -297,6 +301,7 @@ class Guidance:
         self.abandon_episodes()
         if self.bandit is not None and "bandit" in state:
             self.bandit.restore(state["bandit"])
+        self._cut_off = int(state.get("cut_off", 0))
         self.iteration = 0
         self.advance(int(state["steps"]))
 
@@ -328,20 +333,36 @@ class Guidance:
             if self.steps // self.steps_per_iteration > iterations:
                 self.bandit.close_block()
                 if iterations < PATIENCE <= self.steps // self.steps_per_iteration:
-                    self._warn_without_episodes(self.bandit)
+                    self._warn_of_episodes(self.bandit)
         return self._terms(values, next_values, terminated)
 
-    def _warn_without_episodes(self, bandit: Bandit) -> None:
-        if bandit.count > 1 and bandit.closed == 0 and not self._is_mixed.any():
+    def _warn_of_episodes(self, bandit: Bandit) -> None:
+        """Warn where a ladder can't judge its rungs by episodes, or only by those that are short enough to end."""
+        if bandit.count == 1:
+            return
+        share = self._cut_off / self.steps
+        if share > LARGEST_CUT_OFF:
+            warnings.warn(
+                f"{share:.0%} of the steps so far were in episodes that resets cut off, and a ladder judges its rungs "
+                "by whole episodes: raise checkpoint_every or steps_per_iteration of a run, or call `learn` less often",
+                stacklevel=2,
+            )
+        elif bandit.closed == 0 and not self._is_mixed.any():
             warnings.warn(
                 f"no episode has ended in {self.steps:,} steps, and a ladder judges its rungs by episodes: give the "
                 "environment a time limit, or the guidance a schedule",
                 stacklevel=2,
             )
 
+    @property
+    def _going_on(self) -> int:
+        """The steps so far of the episodes that are going on."""
+        return int(self._running[1].sum())
+
     def abandon_episodes(self) -> None:
         """Forget the episodes that are going on: their environments were reset."""
-        self._running = np.zeros((2, 0))  # returns and lengths so far
+        self._cut_off += self._going_on
+        self._running = np.zeros((2, 0))
         self._acting = np.zeros(0, np.intp)
         self._is_mixed = np.zeros(0, bool)  # whether an episode is of no rung alone
         self._is_of_rungs = True  # whether rungs have acted in the newest step
@@ -361,6 +382,11 @@ class Guidance:
     def rungs(self) -> tuple[float, ...]:
         """The λ of a ladder; none where there is a schedule."""
         return self.schedule.rungs if isinstance(self.schedule, Ladder) else ()
+
+    @property
+    def has_fallback(self) -> bool:
+        """Whether λ = 1 is a rung beside others: there the problem itself is learnt, whatever the others learn from."""
+        return len(self.rungs) > 1
 
     @property
     def best_rung(self) -> int | None:
@@ -508,9 +534,10 @@ class Guidance:
             return
         worst = values[is_outside][0]
         kind = "NaN" if np.isnan(worst) else "infinite values" if np.isinf(worst) else f"{worst:.3g}"
+        limit = f" of at most {LARGEST_VALUE:.3g}, for rewards are 32-bit floats" if np.isfinite(worst) else ""
         raise HeuristicError(
             f"the heuristic {_name(self.heuristic)} returned {kind} for {is_outside.sum()} of {len(values)} "
-            f"observations: return finite values of at most {LARGEST_VALUE:.3g}, for rewards are 32-bit floats"
+            f"observations: return finite values{limit}"
         )
 
     def terms(

@@ -138,8 +138,9 @@ class Bandit:
     # What is known ---------------------------------------------------------------------------------------------------
 
     def add(self, rung: int, total: float) -> None:
-        """Take in the return of an episode on a rung."""
-        self.current[rung].append(total)
+        """Take in the return of an episode on a rung; one that is not finite says nothing of it."""
+        if math.isfinite(total):
+            self.current[rung].append(total)
 
     def lasted(self, rung: int, steps: int) -> None:
         """Take in for how many steps a rung has acted that was chosen: those of an episode, or of a turn of several."""

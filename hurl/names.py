@@ -108,7 +108,7 @@ AS_NEAR = 0.1  # how much less alike a second suggestion may be
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean …?` with the nearest of some names, or nothing where none is near."""
-    found = difflib.get_close_matches(name, list(names), n=2, cutoff=0.5)
+    found = difflib.get_close_matches(name, list(names), n=2, cutoff=0.6)
     likeness = [difflib.SequenceMatcher(None, match, name).ratio() for match in found]
     found = [match for match, ratio in zip(found, likeness, strict=True) if ratio >= likeness[0] - AS_NEAR]
     return f"; did you mean {' or '.join(repr(match) for match in found)}?" if found else ""

@@ -24,7 +24,7 @@ class PriorData:
 
     with G(s') the discounted return after s', h behind a time limit, and rank(τ) ∈ (0, 1] the place of its return, 1
     the best. Source: HUBL (Geng, Pacchiano, Kolobov, Cheng, ICLR 2024), with its `rank` labels; its λ is our 1 − λ. On
-    the last rung of a ladder, the problem itself, nothing is blended.
+    the last rung of a ladder, the problem itself, nothing is blended, but where it is the only one.
 
     :param dataset: a Minari dataset or its id, or episodes that were read before
     :param share: of every batch, between 0 and 1
@@ -36,7 +36,7 @@ class PriorData:
     dataset: Episodes | MinariDataset | str
     share: float = 0.5
     blend: float | None = None
-    root: Path | None = None
+    root: str | Path | None = None
 
     def __post_init__(self) -> None:
         if self.dataset is None:

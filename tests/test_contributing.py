@@ -107,7 +107,7 @@ def test_a_schedule_of_an_own_kind_in_a_configuration(my_kinds):
     assert config.guidance.schedule.build(200) == my_kinds.StepSchedule(0.9, 2)
     for schedule, message in {
         "{kind: step, lambda0: 0.9}": "the key 'guidance.schedule.until' is missing",
-        "{kind: step, lambda0: 0.9, untill: 2}": "unknown key 'guidance.schedule.untill'; did you mean 'until'",
+        "{kind: step, lambda0: 0.9, untill: 2}": "'guidance.schedule.untill' of the kind 'step'; did you mean 'until'",
         "{kind: step, lambda0: 0.9, until: soon}": "guidance.schedule.until: .*valid integer.*, got 'soon'",
         "{kind: step, lambda0: 0.9, until: 2, iterations: 9}": "unknown key 'guidance.schedule.iterations'",
     }.items():

@@ -1,6 +1,7 @@
 """The ladder: its rungs, and the bandit that chooses among them."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -84,6 +85,7 @@ def test_as_long_as_it_is_open_all_rungs_learn_in_full_and_act_as_much(best):
 def told(*rungs):
     """A bandit of two rungs that was told the returns of each, block by block."""
     bandit = Bandit(hurl.Ladder(0.5, 1.0))
+    bandit.seed(0)
     for block in zip(*rungs, strict=True):
         for rung, total in enumerate(block):
             bandit.add(rung, total)
@@ -162,14 +164,33 @@ def test_episodes_that_never_end_are_warned_of():
         guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on)
 
 
-def test_episodes_that_never_end_are_warned_of_where_checkpoints_begin_new_ones():
+@pytest.mark.parametrize(("cut_off", "warned"), [(1, "95%"), (4, "20%"), (20, None)])
+def test_episodes_that_checkpoints_cut_off_are_warned_of(cut_off, warned):
+    """Episodes of three steps, the environments reset after so many, also by way of a state that is restored."""
     guidance = hurl.Guidance(lambda states: np.ones(len(states)), gamma=0.99, steps_per_iteration=2)
     states, goes_on = np.zeros((2, 1)), np.array([False, False])
-    for _ in range(19):
-        guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on)
-        guidance.abandon_episodes()
-    with pytest.warns(UserWarning, match=r"no episode has ended in 40 steps"):
-        guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on)
+    lasted = 0
+    with warnings.catch_warnings(record=True) as caught:
+        for step in range(1, 22):
+            lasted += 1
+            guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on | (lasted == 3))
+            lasted = lasted % 3
+            if step % cut_off == 0:
+                lasted = 0
+                guidance = guidance.start() if step % 8 == 0 else guidance
+                guidance.abandon_episodes()
+    expected = [] if warned is None else [f"{warned} of the steps so far were in episodes that resets cut off"]
+    assert [str(warning.message).partition(",")[0] for warning in caught] == expected
+
+
+def test_returns_that_are_not_finite_are_no_evidence():
+    guidance = hurl.Guidance(lambda states: np.ones(len(states)), gamma=0.99, steps_per_iteration=2)
+    states, ends = np.zeros((2, 1)), np.array([True, True])
+    for value in (np.inf, -np.inf, np.nan, 1.0) * 10:
+        guidance.observe(states, states, np.array([value, 1.0]), ends, ~ends)
+    known = guidance.bandit.means[~np.isnan(guidance.bandit.means)]  # which rungs have acted is drawn
+    assert len(known) > 0
+    assert (known == 1.0).all()
 
 
 def test_rungs_that_pay_the_same_decide_nothing():

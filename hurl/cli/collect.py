@@ -16,6 +16,7 @@ from hurl.experiments.campaign import Campaign
 from hurl.experiments.environments import check_environment
 from hurl.experiments.layout import RUNS
 from hurl.experiments.libraries import check_algorithm
+from hurl.experiments.metrics import show_return
 from hurl.experiments.process import prepare_process
 from hurl.experiments.recipes import Recipe, load_recipe
 from hurl.experiments.tasks import cores_here
@@ -153,7 +154,9 @@ def _print_summary(dataset: MinariDataset, bars: _CollectionBars) -> None:
     ranks = {len(policies) - 1: "best", len(policies) // 2: "median", 0: "worst"} if len(policies) > 2 else {}
     for index in sorted(ranks) or range(len(policies)):
         label, policy = ranks.get(index, ""), policies[index]
-        table.add_row(label, policy.name, f"{policy.return_mean:.1f}", str(policy.episodes), f"{policy.transitions:,}")
+        table.add_row(
+            label, policy.name, show_return(policy.return_mean), str(policy.episodes), f"{policy.transitions:,}"
+        )
     table.add_section()
     table.add_row("all", "", "", f"{dataset.total_episodes:,}", f"{dataset.total_steps:,}")
     console.print(table)

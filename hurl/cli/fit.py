@@ -97,13 +97,21 @@ def fit(
                 f"{kind} is fitted to data for a discount: give --dataset and --gamma, and no --run or --agent"
             )
         parameters = apply_settings({}, settings or []) | ({} if seed is None else {"seed": seed})
+        epochs = (0, 0)  # done, and in all
         with Bars() as bars:
             bars.draw("fitting", 0, None, "reading the data")
 
             def report(done: int, total: int, loss: float, score: float | None) -> None:
+                nonlocal epochs
+                epochs = done, total
                 bars.tell("fitting", done, total, f"loss {loss:.4g}" + ("" if score is None else f"  R² {score:.3f}"))
 
             heuristic = fit_heuristic(kind, dataset, gamma=gamma, parameters=parameters, root=root, report=report)
+        if "epochs" in heuristic.metrics and epochs[0] < epochs[1]:
+            say(
+                f"Stopped after epoch {epochs[0]} of {epochs[1]}, for held-out episodes were predicted no better, and "
+                f"went back to epoch {heuristic.metrics['epochs']:.0f}; --set patience=N waits for longer."
+            )
     heuristic.save(out)
     if heuristic.metrics:
         named = {name.replace("r2_", "R² ").replace("_", " "): value for name, value in heuristic.metrics.items()}

@@ -18,6 +18,7 @@ from hurl.experiments.environments import check_environment
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.layout import RUNS, CampaignFolder
 from hurl.experiments.libraries import check_algorithm
+from hurl.experiments.metrics import show_return
 from hurl.experiments.process import prepare_process
 from hurl.experiments.sources import split_variant
 from hurl.own_code import look_beside
@@ -72,8 +73,8 @@ def train(
         )
     best = max(rows, key=lambda row: row.return_mean)
     say(
-        f"Done: return {rows[-1].return_mean:.1f} after {rows[-1].steps:,} steps "
-        f"(best {best.return_mean:.1f} in iteration {best.iteration}); metrics in {folder / 'metrics.csv'}"
+        f"Done: return {show_return(rows[-1].return_mean)} after {rows[-1].steps:,} steps "
+        f"(best {show_return(best.return_mean)} in iteration {best.iteration}); metrics in {folder / 'metrics.csv'}"
     )
 
 
@@ -112,7 +113,7 @@ def evaluate(
     say(f"{checkpoint}, {episodes} episodes")
     table = make_table(("", "mean", "std", "min", "max"))
     for name, values in (("return", result.returns), ("length", result.lengths)):
-        table.add_row(name, *(f"{value:.1f}" for value in (values.mean(), values.std(), values.min(), values.max())))
+        table.add_row(name, *map(show_return, (values.mean(), values.std(), values.min(), values.max())))
     if np.isfinite(result.success_rate):
         table.add_row("success", f"{result.success_rate:.0%}")
     console.print(table)

@@ -66,7 +66,7 @@ def collect(
     *,
     transitions: int,
     seed: int = 0,
-    root: Path | None = None,
+    root: str | Path | None = None,
     environment: Mapping[str, Any] | None = None,
     env_spec: EnvSpec | None = None,
     report: Callable[[Progress], None] = lambda progress: None,

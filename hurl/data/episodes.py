@@ -60,6 +60,15 @@ class Episodes:
                 f"be as many actions and steps and {transitions + len(self.lengths)} states: got {counts[1]}, "
                 f"{counts[2]} and {counts[0]}"
             )
+        if len(self.terminated) != len(self.lengths):
+            raise DatasetError(
+                f"dataset {self.name} has {len(self.lengths)} episodes, but says of {len(self.terminated)} whether "
+                "they ended in a terminal state"
+            )
+        if len(self.lengths) and self.lengths.min() < 1:
+            raise DatasetError(
+                f"dataset {self.name} has an episode of {self.lengths.min()} steps: leave out those without any"
+            )
         if not len(self.lengths):
             raise DatasetError(f"dataset {self.name} has no complete episode: collect episodes until they end")
         for name, array in (("rewards", self.rewards), ("observations", self.states), ("actions", self.actions)):
@@ -96,11 +105,6 @@ class Episodes:
     def observations(self) -> NDArray[Any]:
         """The state s of each transition, shape (N, *observation)."""
         return self.states[self.positions]
-
-    @property
-    def next_observations(self) -> NDArray[Any]:
-        """The state s' after each transition, shape (N, *observation)."""
-        return self.states[self.positions + 1]
 
     @property
     def last_states(self) -> NDArray[Any]:
@@ -160,7 +164,7 @@ class Episodes:
         return self.select(np.sort(order[count:])), self.select(np.sort(order[:count]))
 
 
-def load_episodes(dataset: Episodes | MinariDataset | str, root: Path | None = None) -> Episodes:
+def load_episodes(dataset: Episodes | MinariDataset | str, root: str | Path | None = None) -> Episodes:
     """Read a dataset; what can't be learnt from is refused.
 
     :param dataset: a Minari dataset or its id, or episodes that were read before

@@ -61,7 +61,7 @@ def reading(path: Path) -> Iterator[None]:
 # Finding -------------------------------------------------------------------------------------------------------------
 
 
-def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
+def find_dataset(dataset_id: str, root: str | Path | None = None) -> MinariDataset:
     """Open a Minari dataset that is on this machine; nothing of what its environment is made with is run."""
     with needs("reading a dataset", "experiments"):
         from minari import MinariDataset
@@ -84,12 +84,12 @@ def find_dataset(dataset_id: str, root: Path | None = None) -> MinariDataset:
         return MinariDataset(data)
 
 
-def datasets_folder(root: Path | None) -> Path:
+def datasets_folder(root: str | Path | None) -> Path:
     """Return the folder of Minari datasets, the user's own where none is named."""
     with needs("reading a dataset", "experiments"):
         from minari.storage import get_dataset_path
 
-    return Path(get_dataset_path()) if root is None else root
+    return Path(get_dataset_path() if root is None else root)
 
 
 def check_dataset_id(dataset_id: str) -> None:

@@ -241,7 +241,7 @@ def diagnose(
     *,
     agent: Episodes | MinariDataset | str | None = None,
     time_limit: TimeLimit | None = None,
-    root: Path | None = None,
+    root: str | Path | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Diagnosis:
     """Judge a heuristic with data, before a run is spent on it.
@@ -260,7 +260,7 @@ def diagnose(
     :param progress: called with how many states h has been evaluated for, and how many there are
     """
     loaded = load_episodes(dataset, root)
-    treatment: TimeLimit = getattr(h, "time_limit", "cut") if time_limit is None else time_limit
+    treatment: TimeLimit = time_limit or getattr(h, "time_limit", None) or "cut"
     episodes = usable_episodes(loaded, gamma, treatment)
     guidance = Guidance(h, ConstantSchedule(1.0), gamma=gamma)  # for its checks of what h is for and returns
     if isinstance(h, StorableHeuristic):
@@ -352,7 +352,7 @@ def _estimates(episodes: Episodes, used: Flags, returns: Floats, half: Integers 
 
 
 def _load_agent(
-    agent: Episodes | MinariDataset | str, root: Path | None, data: Episodes, gamma: float, time_limit: TimeLimit
+    agent: Episodes | MinariDataset | str, root: str | Path | None, data: Episodes, gamma: float, time_limit: TimeLimit
 ) -> Episodes:
     """Read an agent's own episodes; those of another observation space than the data's are refused."""
     episodes = usable_episodes(load_episodes(agent, root), gamma, time_limit)
@@ -408,7 +408,12 @@ def _evaluate(
 
 
 def _is_fitted_to(h: Heuristic, episodes: Episodes) -> bool:
-    """Whether a heuristic with metrics of a fit says that it is from this data, or from what no time limit ended."""
+    """Whether a heuristic with metrics of a fit says that it is from this data, or from what no time limit ended.
+
+    One that is made of others is so where one of these is.
+    """
+    if any(_is_fitted_to(part, episodes) for part in getattr(h, "parts", ())):
+        return True
     origin = getattr(h, "dataset", None)
     if not getattr(h, "metrics", None) or not origin:
         return False

@@ -187,8 +187,13 @@ def _promises(diagnosis: Diagnosis) -> str:
         return f"h never promises more than {what} delivers: as far as the data goes, it is improvable."
     share = f"{100 * broken:.0f} %" if broken >= 0.005 else f"{100 * broken:.2g} %"
     sentence = f"h promises more than {what} delivers in {share} of the steps (improvable in {low}–{high} %)"
-    if discrete or improvability.interval[1] < 0.5:
+    if discrete:
         return f"{sentence}: an agent may be drawn to where the promise is too high."
+    if improvability.interval[1] < 0.5:
+        return (
+            f"{sentence}: an agent may be drawn to where the promise is too high, unless other actions than the data's "
+            "keep it."
+        )
     return f"{sentence}; the value of the policy behind the data would do so in about half of them."
 
 
@@ -238,9 +243,10 @@ def _offset(diagnosis: Diagnosis) -> str:
     side, what, remedy = (
         ("below", "ending", f"add {size} to") if fit.offset > 0 else ("above", "going on", f"subtract {size} from")
     )
+    caveat = "" if fit.offset > 0 else ", unless more can be had than whoever made the data got"
     return (
         f"h lies {size} {side} the returns, while the end of an episode counts as 0, so that {what} looks better than "
-        f"it is: {remedy} h."
+        f"it is: {remedy} h{caveat}."
     )
 
 

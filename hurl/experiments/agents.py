@@ -42,7 +42,7 @@ def value_function_of(path: Path, cls: type[Any] = ValueFunctionHeuristic, *, tr
 
 
 def _check_critic(config: RunConfig, iteration: int) -> None:
-    """Refuse the critic of a run that does not learn the original problem; the last rung of a ladder does."""
+    """Refuse the critic of a run that does not learn the original problem; the last of a ladder's rungs does."""
     blend = None if config.prior is None else config.prior.blend
     if config.guidance is None:
         check_estimates_original(1.0, "hurl", blend)
@@ -50,6 +50,8 @@ def _check_critic(config: RunConfig, iteration: int) -> None:
     schedule = config.guidance.schedule.build(config.iterations)
     if not isinstance(schedule, Ladder):
         check_estimates_original(schedule(iteration), config.guidance.shaping, blend)
+    elif schedule.rungs == (1.0,):
+        check_estimates_original(1.0, config.guidance.shaping, blend)
 
 
 def value_function_of_zip(

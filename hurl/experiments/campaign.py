@@ -195,7 +195,10 @@ def plan_campaign(
             config = load_config(source, [*settings_with_a_place(configs[source], settings), f"seed={seed}"])
             if iterations is not None and config.iterations > 0:
                 config = config.model_copy(update={"iterations": iterations})
-            campaign.add_run(run_name(source), config)
+            try:
+                campaign.add_run(run_name(source), config)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{run_name(source)}: {error}") from None
     return campaign
 
 

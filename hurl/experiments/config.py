@@ -30,7 +30,7 @@ from hurl.experiments.sources import OPTION, apply_settings, as_overrides, read_
 from hurl.experiments.yaml_text import write_yaml
 from hurl.guidance import Shaping, check_shaping
 from hurl.ladder import Ladder
-from hurl.names import HeuristicFunction, HeuristicName, nearest, parse_heuristic
+from hurl.names import HeuristicFunction, HeuristicName, nearest, nearest_or_all, parse_heuristic
 from hurl.prior import PriorData, check_blend
 from hurl.schedules import KINDS as SCHEDULES
 from hurl.schedules import Schedule
@@ -640,6 +640,13 @@ def _code_of(entries: Iterable[Named] | None) -> list[str]:
     return [name for name, _ in parsed] + _named_code([arguments for _, arguments in parsed])
 
 
+# In the place of pydantic's, which name classes: `prior: true` is a likely guess.
+MESSAGES = {
+    "model_type": "must hold keys and values, {key: value}",
+    "path_type": "must be the path of a folder",
+}
+
+
 def _describe(problem: dict[str, Any], values: Mapping[str, Any]) -> str:
     path = [str(part) for part in problem["loc"]]
     if path[:2] == ["guidance", "heuristic"]:
@@ -647,19 +654,29 @@ def _describe(problem: dict[str, Any], values: Mapping[str, Any]) -> str:
     *parents, key = path or ["configuration"]
     where = ".".join([*parents, key])
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {where!r}{nearest(key, _keys_at(parents, values))}"
+        of = ""
+        if parents == ["guidance", "schedule"]:
+            named = "" if "kind" in values["guidance"]["schedule"] else ", which a schedule has that names none"
+            of = f" of the kind {_schedule_kind(values)!r}{named}"
+        return f"unknown key {where!r}{of}{nearest_or_all(key, _keys_at(parents, values))}"
     if problem["type"] == "missing":
         return f"the key {where!r} is missing"
     message = problem["msg"].removeprefix("Value error, ")
+    message = MESSAGES.get(problem["type"], message)
     if not problem["loc"]:
         return str(message)
     return f"{where}: {message[0].lower()}{message[1:]}, got {show(problem['input'])}"
 
 
+def _schedule_kind(values: Mapping[str, Any]) -> str:
+    kind: str = values["guidance"]["schedule"].get("kind", ScheduleConfig.model_fields["kind"].default)
+    return kind
+
+
 def _keys_at(parents: list[str], values: Mapping[str, Any]) -> list[str]:
     """Return the keys that a configuration of these values has under a path."""
     if parents == ["guidance", "schedule"]:
-        return list(_schedule_parameters(values["guidance"]["schedule"].get("kind", "tanh")).model_fields)
+        return list(_schedule_parameters(_schedule_kind(values)).model_fields)
     model: Any = RunConfig
     for parent in parents:
         annotation = model.model_fields[parent].annotation

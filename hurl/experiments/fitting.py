@@ -13,7 +13,7 @@ from hurl.experiments.errors import ConfigurationError
 from hurl.heuristics.base import KINDS, FitReport, StorableHeuristic
 from hurl.heuristics.network import Fitting
 from hurl.names import nearest, nearest_or_all
-from hurl.values import NOTHING, Kinds, check_values, number, whole, word
+from hurl.values import NOTHING, TEXT, Kinds, check_values, number, whole, word
 
 MAKERS = {"fit": "data", "from_agent": "an agent"}  # class methods that make a heuristic, and what from
 GIVEN = ("dataset", "gamma", "root", "report")  # arguments of `fit` that are no parameters of the kind
@@ -22,6 +22,7 @@ VALUES: Kinds = {
     "beta": number(0) | NOTHING,
     "latent": whole(1),
     "members": whole(2),
+    "of": TEXT,
     "percentile": number(0, 100, above=True),
     "prior": number(0),
     "seed": whole(0, 2**63),
@@ -76,7 +77,8 @@ def check_fit(kind: str, parameters: Mapping[str, Any]) -> type[Any]:
             raise ConfigurationError(f"{kind} needs the parameter {name!r}: give it with --set {name}=…")
     if cls.__module__.startswith("hurl."):
         _check_values(kind, {name: value for name, value in parameters.items() if name in known})
-        _check_held_out(kind, {name: parameter.default for name, parameter in own.items()} | dict(parameters))
+        if "validation" in own:
+            _check_held_out(kind, {name: parameter.default for name, parameter in own.items()} | dict(parameters))
     if "of" in own:  # what is not its own is for the kind that it is made of
         rest = {name: value for name, value in parameters.items() if name not in own}
         check_fit(parameters.get("of", own["of"].default), rest)

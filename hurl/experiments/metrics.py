@@ -42,10 +42,16 @@ class Chart:
         return self.columns or (middle, low, high)
 
 
+def show_return(value: float) -> str:
+    """Write a return: with one decimal, and small ones, of tasks that pay 0 or 1, with three digits."""
+    return f"{value:.1f}" if abs(value) >= 10.0 else f"{value:.3g}"
+
+
 @dataclass(frozen=True)
 class Column:
     """Where a column is shown: by label and form in the terminal, by tag in TensorBoard, by chart in a report.
 
+    :param form: as Python's `format` takes it; none writes it as a return, see `show_return`
     :param of_training: whether it says nothing of iteration 0, the cloned policy
     """
 
@@ -80,7 +86,7 @@ class Row:
 
     iteration: int
     steps: int
-    return_mean: Annotated[float, Column("return", ".1f", "evaluation/return_mean", RETURN)]
+    return_mean: Annotated[float, Column("return", tag="evaluation/return_mean", chart=RETURN)]
     return_std: Annotated[float, Column(tag="evaluation/return_std")]
     return_min: float
     return_max: float
@@ -111,7 +117,9 @@ class Row:
     def texts(self) -> dict[str, str]:
         """Return what the terminal shows, by label; what was not measured is left out."""
         said = ((column, value) for column, value in self._said() if column.label and np.isfinite(value))
-        return {column.label: format(value, column.form) for column, value in said}
+        return {
+            column.label: format(value, column.form) if column.form else show_return(value) for column, value in said
+        }
 
     def _said(self) -> Iterator[tuple[Column, float]]:
         for column, value in zip(COLUMNS.values(), vars(self).values(), strict=True):

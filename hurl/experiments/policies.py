@@ -48,7 +48,7 @@ def collect_policies(
     algorithm: str | None = None,
     deterministic: bool = False,
     seed: int = 0,
-    root: Path | None = None,
+    root: str | Path | None = None,
     threads: int = 1,
     trust: bool = False,
     report: Callable[[Progress], None] = lambda progress: None,

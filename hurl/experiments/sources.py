@@ -18,6 +18,9 @@ from hurl.names import is_yaml, nearest, nearest_or_all
 
 OPTION = "--set"  # with which values are set anew on the command line
 
+# Under these keys is a `kind`, which says what further keys there may be beside it.
+OF_A_KIND = ("guidance.schedule", "guidance.heuristic")
+KIND = "kind"
 VARIANTS = "variants"  # the key of a preset, or of a user's file, under which are several runs
 
 
@@ -120,28 +123,38 @@ def _presets() -> dict[str, dict[str, Any]]:
     return {file.name.removesuffix(".yaml"): parse_yaml(file.read_bytes(), file.name) for file in files}
 
 
-def merge(base: dict[str, Any], changes: dict[str, Any] | None, *, only_existing: bool = False) -> dict[str, Any]:
-    """Return `base` with `changes` put in, mappings merged key by key.
+def merge(
+    base: dict[str, Any], changes: dict[str, Any] | None, *, only_existing: bool = False, place: str = ""
+) -> dict[str, Any]:
+    """Return `base` with `changes` put in, mappings merged key by key, but for those that are of another kind now.
 
     :param only_existing: whether a mapping goes only where there is one: a run without data gets none
+    :param place: the dotted key of what is merged, with a dot behind it; nothing for a whole configuration
     """
     merged = dict(base)
     for key, value in (changes or {}).items():
-        old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
-            merged[key] = merge(old, value, only_existing=only_existing)
+        old, here = merged.get(key), f"{place}{key}"
+        if isinstance(old, dict) and isinstance(value, dict) and not _is_of_another_kind(here, old, value):
+            merged[key] = merge(old, value, only_existing=only_existing, place=f"{here}.")
         elif not (only_existing and isinstance(value, dict)):
             merged[key] = value
     return merged
 
 
+def _is_of_another_kind(place: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a schedule, or a heuristic to be fitted, is of another kind: parameters of the old one mean nothing."""
+    return place in OF_A_KIND and KIND in old and old[KIND] != new.get(KIND, old[KIND])
+
+
 def apply_settings(values: dict[str, Any], settings: Iterable[str], origin: str = OPTION) -> dict[str, Any]:
-    """Return values with some set anew, `key=value` each, keys dotted, values YAML.
+    """Return values with some set anew in their order, `key=value` each, keys dotted, values YAML.
+
+    A kind that is set takes nothing of the old one's parameters, see `merge`, and goes before those that are set too.
 
     :param origin: where they were written, which an error names
     """
     changed = dict(values)
-    for setting in settings:
+    for setting in _kinds_first(settings):
         key, separator, text = setting.partition("=")
         if not separator or not key:
             raise ConfigurationError(f"{origin} {setting!r} is not of the form key=value")
@@ -154,8 +167,28 @@ def apply_settings(values: dict[str, Any], settings: Iterable[str], origin: str 
         parsed = parse_yaml(f"value: {text}", f"{origin} {setting}")
         if len(parsed) > 1:
             raise ConfigurationError(f"{origin} {setting} sets more than one value: give each an option of its own")
+        if last == KIND and _is_of_another_kind(".".join(parents), place, {KIND: parsed["value"]}):
+            place.clear()
         place[last] = parsed["value"]
     return changed
+
+
+def _kinds_first(settings: Iterable[str]) -> list[str]:
+    """Return settings in their order, but that a kind comes before its own parameters."""
+    ordered: list[str] = []
+    for setting in settings:
+        place, _, last = _key(setting).rpartition(".")
+        index = len(ordered)
+        if last == KIND and place in OF_A_KIND:
+            above = ("guidance", place, f"{place}.{KIND}")  # what sets the kind, too
+            while index and _key(ordered[index - 1]) not in above:
+                index -= 1
+        ordered.insert(index, setting)
+    return ordered
+
+
+def _key(setting: str) -> str:
+    return setting.partition("=")[0]
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:

@@ -53,7 +53,7 @@ class Reversed(Combination):
         gamma: float,
         of: str = "monte-carlo",
         seed: int = 0,
-        root: Path | None = None,
+        root: str | Path | None = None,
         report: FitReport = lambda done, total, loss, score: None,
         **options: Any,
     ) -> Self:
@@ -95,7 +95,7 @@ class RandomNetwork(StorableHeuristic):
         self.network = network
 
     @classmethod
-    def fit(cls, dataset: Any, *, gamma: float, seed: int = 0, root: Path | None = None) -> Self:
+    def fit(cls, dataset: Any, *, gamma: float, seed: int = 0, root: str | Path | None = None) -> Self:
         """Draw a network, and bring its values over a dataset to the mean and deviation of the returns there.
 
         :param dataset: a Minari dataset, its id, or episodes

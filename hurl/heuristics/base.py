@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
-from hurl.data import Episodes
+from hurl.data import Episodes, TimeLimit
 from hurl.guidance import HeuristicError, check_same_gamma
 from hurl.names import Registry
 
@@ -72,6 +72,8 @@ class StorableHeuristic(ABC):
     :param metrics: how well it fits
     """
 
+    # What the returns that its values stand for count behind a time limit; None where that is not known.
+    time_limit: TimeLimit | None = None
     # The setting that names code, `module:function`, of a kind that has one: it is run only if the user says so.
     code_setting: ClassVar[str | None] = None
 

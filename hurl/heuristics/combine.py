@@ -57,6 +57,8 @@ class Combination(StorableHeuristic):
         origin["gamma"] = _agreed("gamma", stored)
         origin["observation_space"] = _agreed("observation_space", stored)
         super().__init__(**origin)
+        limits = {part.time_limit for part in stored} - {None}
+        self.time_limit = limits.pop() if len(limits) == 1 else None
         self.parts = parts
         self.numbers = {name: float(value) for name, value in (numbers or {}).items()}
         for name, value in self.numbers.items():

@@ -65,6 +65,8 @@ class EnsembleLowerBound(StorableHeuristic):
     ) -> None:
         super().__init__(**origin)
         _check(len(networks), beta)
+        if priors and len(priors) != len(networks):
+            raise HeuristicError(f"{len(networks)} networks need as many priors, or none, got {len(priors)}")
         self.networks, self.priors = tuple(networks), tuple(priors)
         self._stacked = [_stack(group) for group in (self.networks, self.priors) if group]
         self.beta = float(beta)
@@ -82,7 +84,7 @@ class EnsembleLowerBound(StorableHeuristic):
         time_limit: TimeLimit = "bootstrap",
         validation: float = 0.1,
         seed: int = 0,
-        root: Path | None = None,
+        root: str | Path | None = None,
         report: FitReport = lambda done, total, loss, score: None,
         **fitting: Any,
     ) -> Self:

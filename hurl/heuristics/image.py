@@ -50,7 +50,7 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
         batch_size: int = 5000,
         learning_rate: float = 1e-4,
         seed: int = 0,
-        root: Path | None = None,
+        root: str | Path | None = None,
         report: FitReport = lambda done, total, loss, score: None,
     ) -> Self:
         """Fit the heuristic to a dataset, by Adam on batches; targets are standardised within the network.

@@ -27,6 +27,7 @@ __all__ = [
     "as_inputs",
     "compile_epoch",
     "fit_network",
+    "fit_networks",
     "forward",
     "in_chunks",
     "initial_parameters",
@@ -100,7 +101,7 @@ class Network:
 def as_inputs(observations: NDArray[Any], space: ObservationSpace) -> NDArray[Any]:
     """Return what a network takes: flat vectors of float32, or the numbers of states from 0 on."""
     observations = np.asarray(observations)
-    if observations.shape == space.shape and space.n is None:
+    if observations.shape == space.shape:
         raise HeuristicError(f"the heuristic is for batches, got one observation of {space}: put it into a list")
     if observations.shape[1:] != space.shape:
         raise HeuristicError(

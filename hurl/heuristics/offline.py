@@ -58,6 +58,7 @@ class OfflineRLHeuristic(StorableHeuristic):
     """
 
     observation_space: ObservationSpace
+    time_limit = "bootstrap"
 
     def __init__(self, algorithm: Algorithm, networks: dict[str, Network], noise: Array | None, **origin: Any) -> None:
         super().__init__(**origin)
@@ -77,7 +78,7 @@ class OfflineRLHeuristic(StorableHeuristic):
         hidden: Sequence[int] = (256, 256),
         validation: float = 0.1,
         seed: int = 0,
-        root: Path | None = None,
+        root: str | Path | None = None,
         report: FitReport = lambda done, total, loss, score: None,
         **options: Any,
     ) -> Self:

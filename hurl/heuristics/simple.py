@@ -21,7 +21,7 @@ class Zero(StorableHeuristic):
     """h(s) = 0: guidance by it only shortens the horizon."""
 
     @classmethod
-    def fit(cls, dataset: Any, *, gamma: float | None = None, root: Path | None = None) -> Self:
+    def fit(cls, dataset: Any, *, gamma: float | None = None, root: str | Path | None = None) -> Self:
         """Return zero for the dataset's observations and any discount."""
         return cls(**data_origin(load_episodes(dataset, root), None))
 
@@ -60,7 +60,7 @@ class Engineered(StorableHeuristic):
         return f"Engineered({self.name!r})"
 
     @classmethod
-    def fit(cls, dataset: Any, *, function: str, gamma: float | None = None, root: Path | None = None) -> Self:
+    def fit(cls, dataset: Any, *, function: str, gamma: float | None = None, root: str | Path | None = None) -> Self:
         """Return the function, for the dataset's observations and any discount."""
         return cls(function, **data_origin(load_episodes(dataset, root), None))
 

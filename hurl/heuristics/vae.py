@@ -133,7 +133,7 @@ class VAEFilteredHeuristic(StorableHeuristic):
         time_limit: TimeLimit = "cut",
         validation: float = 0.1,
         seed: int = 0,
-        root: Path | None = None,
+        root: str | Path | None = None,
         report: FitReport = lambda done, total, loss, score: None,
         **fitting: Any,
     ) -> Self:

@@ -59,6 +59,7 @@ class ValueFunctionHeuristic(StorableHeuristic):
     """
 
     observation_space: ObservationSpace
+    time_limit = "bootstrap"
 
     def __init__(
         self,
@@ -87,7 +88,7 @@ class ValueFunctionHeuristic(StorableHeuristic):
         :param model: an agent of Stable-Baselines3, sb3-contrib or SBX
         """
         guidance: Guidance | None = getattr(model, "guidance", None)
-        if guidance is not None and guidance.bandit is None:  # a ladder's model is that of λ = 1
+        if guidance is not None and not guidance.has_fallback:  # a ladder's model is that of λ = 1
             prior = getattr(model, "prior", None)
             check_estimates_original(guidance.lambda_, guidance.shaping, None if prior is None else prior.blend)
         actor, critics = networks_of(model)

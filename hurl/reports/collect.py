@@ -30,6 +30,8 @@ SLUG_CHARACTERS = 80  # of an environment in the names of files, which must not 
 SEED_ENDING = re.compile(r"[-_.]?seed[-_]?\d+$")
 # What may differ between the seeds of one algorithm: it does not say what is learned, only which run of it this is.
 NOT_THE_ALGORITHM = ("seed", "threads", "checkpoint_every", "keep_replay")
+# What an algorithm is given besides guidance.
+ADDITIONS = ("warm_start", "prior", "jump_start")
 # Where variants of one name are told apart by their configurations: so many settings, and so much of their text.
 NAMED_DIFFERENCES, DIFFERENCE_CHARACTERS = 2, 60
 
@@ -96,14 +98,23 @@ class Variant:
         guidance = self.runs[0].config.guidance
         if guidance is None:
             return False
-        is_alone = guidance.schedule.kind == "constant" and guidance.schedule.parameters["lambda0"] == 1.0
+        parameters = guidance.schedule.parameters
+        is_alone = parameters.get("rungs") == [1.0] or (
+            guidance.schedule.kind == "constant" and parameters["lambda0"] == 1.0
+        )
         return not (is_alone and guidance.shaping == "hurl")
 
     @property
     def additions(self) -> frozenset[str]:
         """What its algorithm is given besides guidance: a warm start, prior data, a jump start."""
         config = self.runs[0].config
-        return frozenset(key for key in ("warm_start", "prior", "jump_start") if getattr(config, key) is not None)
+        return frozenset(key for key in ADDITIONS if getattr(config, key) is not None)
+
+    def other_differences(self, other: Variant) -> list[str]:
+        """Return the settings in which it differs from another, but for guidance, additions, data and length."""
+        left_out = {*NOT_THE_ALGORITHM, *ADDITIONS, "guidance", "data", "iterations"}
+        configs = [variant.runs[0].config.model_dump(mode="json", exclude=left_out) for variant in (self, other)]
+        return [".".join(path) for path in _differing(configs)]
 
     def reaching(self, iterations: int) -> list[Run]:
         """Return the runs that have so many iterations."""

@@ -31,6 +31,8 @@ from hurl.reports.statistics import (
     summarize,
 )
 
+NAMED = 4  # of the settings in which a variant differs from the baseline
+
 
 @dataclass(frozen=True)
 class Section:
@@ -76,6 +78,14 @@ class Section:
                 f"{self.environment.name}: no variant is without guidance; {self.baseline} is the baseline, "
                 "--baseline names another"
             )
+        for variant in self.environment.variants:
+            differences = variant.other_differences(self.comparison.baseline)
+            if differences:
+                named, more = ", ".join(differences[:NAMED]), len(differences) - NAMED
+                remarks.append(
+                    f"{self.environment.name}: {variant.name} differs from {self.baseline} in other settings too: "
+                    f"{named}{f' and {more} more' if more > 0 else ''}"
+                )
         return remarks
 
     @property

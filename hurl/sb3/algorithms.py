@@ -262,7 +262,8 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
             )
         logged = LoggedTransitions(self.prior, self)
         cut_off = int((~logged.episodes.terminated).sum())
-        if self.prior.blend is not None and self.guidance.heuristic is zero and cut_off:
+        has_heuristic = not (self.guidance.heuristic is zero and self.guidance.changes_nothing)
+        if self.prior.blend is not None and not has_heuristic and cut_off:
             raise ValueError(
                 f"blend={self.prior.blend} needs a heuristic for what follows the time limits that end {cut_off} of "
                 f"the {len(logged.episodes)} episodes of {logged.episodes.name}: give guidance, or leave blend out"
@@ -445,7 +446,8 @@ def _subclass(algorithm: type[BaseAlgorithm]) -> type[Any]:
 
 def _check_guidance(guidance: Any) -> Guidance:
     if not isinstance(guidance, Guidance):
-        raise TypeError(f"guidance must be a hurl.Guidance, got {guidance!r}")
+        hint = ": write hurl.Guidance(heuristic, gamma=…)" if callable(guidance) else ""
+        raise TypeError(f"guidance must be a hurl.Guidance, got {guidance!r}{hint}")
     return guidance
 
 

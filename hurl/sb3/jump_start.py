@@ -6,6 +6,7 @@ rest; h falls to 0 as the returns of both together allow.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -64,13 +65,21 @@ class Curriculum:
         self._best: float | None = None
         self._evaluations: list[float] = []
         self._returns: list[float] = []  # of the episodes since the newest evaluation
-        self._steps = 0  # of all environments
-        self.abandon_episodes()
+        self._steps = 0  # of all environments, but for episodes that were abandoned
+        self._elapsed: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._paid: NDArray[np.float64] = np.zeros(0)
 
     def abandon_episodes(self) -> None:
         """Forget the episodes that are under way: the environments begin new ones."""
-        self._elapsed: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._paid: NDArray[np.float64] = np.zeros(0)
+        if self._stage == 0 and self._elapsed.any() and not self._returns:
+            warnings.warn(
+                f"no episode has ended in {self._elapsed.max()} steps of an environment, before it was reset, and a "
+                "jump start judges whole episodes: raise checkpoint_every or steps_per_iteration of a run, or call "
+                "`learn` less often",
+                stacklevel=2,
+            )
+        self._steps -= int(self._elapsed.sum())
+        self._elapsed, self._paid = np.zeros(0, np.int64), np.zeros(0)
 
     @property
     def stage(self) -> int:
@@ -122,13 +131,14 @@ class Curriculum:
 
     def state(self) -> dict[str, Any]:
         """Return how far it is, without the episodes that are under way."""
-        return {name.removeprefix("_"): getattr(self, name) for name in self._STATE}
+        state = {name.removeprefix("_"): getattr(self, name) for name in self._STATE}
+        return state | {"steps": self._steps - int(self._elapsed.sum())}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned; the environments begin new episodes."""
+        self.abandon_episodes()
         for name in self._STATE:
             setattr(self, name, state[name.removeprefix("_")])
-        self.abandon_episodes()
 
 
 class JumpStarted(OffPolicyAlgorithm, metaclass=DerivedClass):

@@ -108,8 +108,7 @@ class LoggedTransitions:
     def _reshaped(self, rows: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return r̃ of transitions, shape (count, steps), and their γ̃, shape (count, 1)."""
         rewards, terms, guidance = self.episodes.rewards[rows], self.terms[rows], self.guidance
-        is_last_rung = len(guidance.rungs) > 1 and guidance.lambda_ == 1.0  # the problem itself, without blending
-        if self.prior.blend is None or is_last_rung:
+        if self.prior.blend is None or (guidance.has_fallback and guidance.lambda_ == 1.0):
             return guidance.reshape(rewards, terms), np.full((len(rows), 1), guidance.discount)
         coefficients = self.coefficients[self.episodes.episode_of[rows[:, :1]]]
         return rewards + (1.0 - coefficients) * terms, coefficients * guidance.gamma

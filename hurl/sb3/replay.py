@@ -110,16 +110,10 @@ class GuidedReplayBuffer(ReplayBuffer):
             samples = samples._replace(discounts=torch.full_like(samples.rewards, discount))
         return samples
 
-    def take_logged(self, logged: LoggedTransitions | None) -> None:
-        """Let batches take a share of logged transitions, or of none."""
-        self.logged = logged
-        if logged is not None:
-            logged.prepare(self.guidance, limits_end=not self.handle_timeout_termination)
-
     def compute_terms(self) -> None:
         """Compute h for every stored transition, and for logged ones."""
         if self.logged is not None:
-            self.take_logged(self.logged)
+            self.logged.prepare(self.guidance, limits_end=not self.handle_timeout_termination)
         terminated = self.dones * (1 - self.timeouts)
         rows_per_call = max(1, TRANSITIONS_PER_CALL // self.n_envs)
         for piece in pieces(self.size(), rows_per_call):

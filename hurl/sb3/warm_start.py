@@ -66,7 +66,7 @@ def warm_start(
     batch_size: int = 128,
     seed: int = 0,
     report: Callable[[int, float], None] = lambda epoch, loss: None,
-    root: Path | None = None,
+    root: str | Path | None = None,
 ) -> CloningResult:
     """Clone the actions of a dataset into a model's actor, in place, by Adam on the mean over the transitions of
 
@@ -154,7 +154,7 @@ class Rehearsal(BaseCallback):
         learning_rate: float | None = None,
         batch_size: int = 128,
         seed: int = 0,
-        root: Path | None = None,
+        root: str | Path | None = None,
     ) -> None:
         super().__init__()
         _check_counts(steps=steps, batch_size=batch_size)

@@ -18,7 +18,6 @@ def test_views_agree_with_a_loop_over_episodes():
         states = episodes.states[state : state + length + 1]
         rows = slice(row, row + length)
         np.testing.assert_array_equal(episodes.observations[rows], states[:-1])
-        np.testing.assert_array_equal(episodes.next_observations[rows], states[1:])
         np.testing.assert_array_equal(episodes.last_states[episode], states[-1])
         assert list(episodes.terminal[rows]) == [False] * (length - 1) + [episodes.terminated[episode]]
         row, state = row + length, state + length + 1
@@ -134,6 +133,10 @@ def test_arrays_that_do_not_belong_together_are_refused():
     episodes = random_episodes()
     with pytest.raises(DatasetError, match=r"15 rewards in 4 episodes.*19 states: got 15, 15 and 18"):
         dataclasses.replace(episodes, states=episodes.states[:-1])
+    with pytest.raises(DatasetError, match=r"has 4 episodes, but says of 3 whether they ended"):
+        dataclasses.replace(episodes, terminated=episodes.terminated[:-1])
+    with pytest.raises(DatasetError, match=r"has an episode of 0 steps"):
+        dataclasses.replace(episodes, lengths=np.array([5, 0, 7, 3]))
 
 
 @pytest.mark.parametrize("dataset_id", ["hopper", "a b", "hopper/behaviour"])

@@ -564,6 +564,7 @@ def test_judging_with_the_data_that_h_was_fitted_to_is_warned_of():
     h = hurl.MonteCarloHeuristic.fit(data, gamma=GAMMA, epochs=1, hidden=(4,))
     own, other = hurl.diagnose(h, data, GAMMA), hurl.diagnose(h, random_episodes([30] * 12, [True] * 12, seed=1), GAMMA)
     assert own.fitted_to_data
+    assert hurl.diagnose(hurl.heuristics.scaled(h, 2.0), data, GAMMA).fitted_to_data
     assert "fitted to this very data" in " ".join(own.verdict)
     assert not other.fitted_to_data
     assert "fitted to this very data" not in " ".join(other.verdict)

@@ -54,7 +54,7 @@ def test_each_step_costs_one_until_the_goal_ends_the_episode(demonstrations):
     ends = np.cumsum(demonstrations.lengths) - 1
     assert (np.delete(demonstrations.rewards, ends) == -1).all()
     assert (demonstrations.rewards[ends] == np.where(demonstrations.terminated, 0, -1)).all()
-    after = demonstrations.next_observations
+    after = demonstrations.states[demonstrations.positions + 1]
     distances = np.linalg.norm(after[:, :2] - after[:, 4:], axis=1)
     reached = np.zeros(len(distances), bool)
     reached[ends] = demonstrations.terminated

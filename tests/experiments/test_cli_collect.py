@@ -93,7 +93,7 @@ def test_an_environment_that_is_named_can_be_set(folder, call):
         ("collect run --dataset d", "'d' is not of the form namespace/name-v0"),
         ("collect run --dataset d-v0 --transitions 0", "must be at least 1, got 0"),
         ("collect pushing:flat --env Pendulum-v1 --dataset d-v0", "returned actions of shape (10,) for 10"),
-        ("collect pushing:pull --env Pendulum-v1 --dataset d-v0", "no function 'pull'; did you mean 'push'"),
+        ("collect pushing:posh --env Pendulum-v1 --dataset d-v0", "no function 'posh'; did you mean 'push'"),
         ("collect run --env CartPole-v1 --dataset d-v0", "run was trained in Pendulum-v1"),
         ("collect model.zip --env Pendulum-v1 --dataset d-v0", "there is no file model.zip"),
         (

@@ -118,6 +118,39 @@ def test_what_the_name_of_a_heuristic_is_of(name, kind, tmp_path):
         assert found.guidance.heuristic == name
 
 
+def test_another_kind_takes_nothing_of_the_old_ones_parameters(tmp_path):
+    preset = load_config("hopper/hurl-mc").guidance
+    assert (preset.schedule.kind, preset.heuristic.parameters) == ("tanh", {"validation": 0.0})
+    (tmp_path / "mine.yaml").write_text(
+        "extends: hopper/hurl-mc\nguidance: {heuristic: {kind: ensemble}, schedule: {kind: ladder}}\n"
+    )
+    changed = ["guidance.schedule.window=9", "guidance.schedule.kind=ladder", "guidance.heuristic.kind=ensemble"]
+    for source, settings, window in (
+        (str(tmp_path / "mine.yaml"), [], 8),
+        ("hopper/hurl-mc", changed, 9),
+        ("hopper/hurl-mc", [*changed[1:], changed[0]], 9),
+    ):
+        guidance = load_config(source, settings).guidance
+        assert guidance.schedule.parameters == {"rungs": None, "window": window, "exploration": 0.1}
+        assert (guidance.heuristic.kind, guidance.heuristic.parameters) == ("ensemble", {})
+    same = load_config("hopper/hurl-mc", ["guidance.schedule.kind=tanh"]).guidance
+    assert same == preset
+    order = ["guidance.schedule={kind: constant, lambda0: 0.9}", "guidance.schedule.kind=ladder"]
+    kinds = [load_config("hopper/hurl-mc", settings).guidance.schedule.kind for settings in (order, order[::-1])]
+    assert kinds == ["ladder", "constant"], "what is set last counts"
+
+
+def test_a_kind_among_what_users_name_is_a_key_as_any_other(tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "extends: sparse-reacher/sac\nenvironment: {options: {kind: a, size: 3}}\n"
+        "variants: {b: {environment: {options: {kind: b}}}}\n"
+    )
+    options = load_config(f"{tmp_path}/mine.yaml/b").environment.options
+    assert options == {"kind": "b", "size": 3}
+    set_anew = load_config(f"{tmp_path}/mine.yaml/b", ["environment.options.kind=c"]).environment.options
+    assert set_anew == {"kind": "c", "size": 3}
+
+
 def test_yaml_round_trip(tmp_path):
     config = load_config("sparse-reacher/hurl", ["seed=4"])
     (tmp_path / "copy.yaml").write_text(config.to_yaml())
@@ -128,7 +161,10 @@ def test_yaml_round_trip(tmp_path):
     ("settings", "message"),
     [
         (["iteration=5"], "unknown key 'iteration'; did you mean 'iterations'"),
-        (["guidance.schedule.lamda0=0.5"], r"unknown key 'guidance.schedule.lamda0'; did you mean 'lambda0'\?"),
+        (
+            ["guidance.schedule.lamda0=0.5"],
+            r"unknown key 'guidance.schedule.lamda0' of the kind 'tanh'; did you mean 'lambda0'",
+        ),
         (["guidance.schedule.lambda0=1.5"], r"guidance.schedule: lambda0 must lie in \[0, 1\], got 1.5$"),
         (["guidance.schedule.lambda0=high"], "guidance.schedule.lambda0: .*valid number.*, got 'high'"),
         (["guidance.schedule={alpha: 1}"], "the key 'guidance.schedule.lambda0' is missing"),
@@ -140,7 +176,10 @@ def test_yaml_round_trip(tmp_path):
         (["guidance.schedule={lambda0: 1, omega: 0}"], "omega must be a positive finite number, got 0"),
         (["guidance.schedule={lambda0: 1, omega: 0.1, iterations: 0}"], "iterations: .*equal to 1, got 0"),
         (["guidance.schedule={lambda0: 1, omega: 0.1, alpha: 2}"], "omega=0.1 is for kind: tanh without alpha"),
-        (["guidance.schedule={lambda0: 1, rungs: null}"], "unknown key 'guidance.schedule.rungs'"),
+        (["guidance.schedule={lambda0: 1, rungs: null}"], "unknown key 'guidance.schedule.rungs' of the kind 'tanh'"),
+        (["guidance.schedule=ladder"], r"guidance.schedule: must hold keys and values, {key: value}, got 'ladder'"),
+        (["prior=true"], r"prior: must hold keys and values, {key: value}, got True"),
+        (["prior={dataset: a/b-v0, root: 5}"], "prior.root: must be the path of a folder, got 5"),
         (["guidance.schedule={kind: ladder, rungs: [0.5]}"], r"schedule: .*last rung must be 1.*Ladder\(0.5, 1.0\)"),
         (["guidance.schedule={kind: ladder, rungs: [1.0, 0.5]}"], r"schedule: the rungs of a ladder must rise, got"),
         (["guidance.schedule={kind: ladder, rungs: [0.5, 1.5]}"], r"schedule: a rung of a ladder must lie in \[0, 1\]"),

@@ -84,6 +84,9 @@ def test_the_help_names_the_kinds_without_torch(tmp_path):
         ("zero", {"gamma": 0.8}, r"zero has no parameter 'gamma'"),
         ("offline-rl", {"gamma": 0.8}, r"offline-rl has no parameter 'gamma'"),
         ("engineered", {}, r"engineered needs the parameter 'function'"),
+        ("reversed", {"validation": "abc"}, r"monte-carlo can't be fitted so: validation must be .*, got 'abc'"),
+        ("reversed", {"of": 5}, r"reversed can't be fitted so: of must be a text, got 5"),
+        ("reversed", {"of": ["a"]}, r"reversed can't be fitted so: of must be a text, got \['a'\]"),
     ],
 )
 def test_what_is_misspelt_or_missing(kind, parameters, message):

@@ -14,7 +14,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from hurl.experiments import metrics
-from hurl.experiments.metrics import COLUMNS, Row, auc, digest_of_rows, read_rows, write_rows
+from hurl.experiments.metrics import COLUMNS, Row, auc, digest_of_rows, read_rows, show_return, write_rows
 from hurl.experiments.run import evaluate
 from tests.reports.conftest import row
 
@@ -207,3 +207,10 @@ def test_successes_are_counted_where_the_environment_tells_of_them(info, rate):
     result = evaluate(Still(), DummyVecEnv([lambda: Monitor(Task())] * 2), 4)
     assert len(result.returns) == 4
     np.testing.assert_equal(result.summary()["success_rate"], rate)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2437.52, "2437.5"), (-19.44, "-19.4"), (0.15, "0.15"), (0.0, "0"), (-0.0321, "-0.0321")]
+)
+def test_small_returns_are_shown_by_their_digits(value, text):
+    assert show_return(value) == text

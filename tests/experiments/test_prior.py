@@ -104,8 +104,9 @@ def test_returns_are_not_blended_in_beside_a_potential(logged):
         validate(logged | {"guidance": pbrs, "prior": logged["prior"] | {"blend": 0.5}}, "values")
 
 
-def test_a_critic_with_returns_blended_in_is_no_value_function(logged, tmp_path):
-    guidance = {"heuristic": "tests.experiments.pendulum:upright", "schedule": {"kind": "constant", "lambda0": 1.0}}
+@pytest.mark.parametrize("schedule", [{"kind": "constant", "lambda0": 1.0}, {"kind": "ladder", "rungs": [1.0]}])
+def test_a_critic_with_returns_blended_in_is_no_value_function(schedule, logged, tmp_path):
+    guidance = {"heuristic": "tests.experiments.pendulum:upright", "schedule": schedule}
     values = logged | {"guidance": guidance, "iterations": 1, "prior": logged["prior"] | {"blend": 0.5}}
     with pytest.raises(ConfigurationError, match=r"blend=0\.5 needs a heuristic for what follows the time limits"):
         train(validate(values | {"guidance": None}, "values"), tmp_path / "unguided")

@@ -149,8 +149,9 @@ def _hurl(*arguments):
     return subprocess.run([sys.executable, "-m", "hurl", *map(str, arguments)], capture_output=True, text=True)
 
 
-def test_the_whole_figure_at_a_tiny_scale(tmp_path):
-    command = ("reproduce", "figure-2", "--scale", "tiny", "--out", tmp_path, "--jobs", 2)
+def test_a_panel_at_a_tiny_scale_from_the_command_to_the_page(tmp_path):
+    """Of a figure's panels, which differ by the presets that they name: training those takes minutes of each."""
+    command = ("reproduce", "figure-2c", "--scale", "tiny", "--out", tmp_path, "--jobs", 2)
     asked = _hurl(*command, "--dry-run")
     assert asked.returncode == 0, asked.stderr
     assert "core-hours in all" in asked.stdout
@@ -158,11 +159,24 @@ def test_the_whole_figure_at_a_tiny_scale(tmp_path):
     done = _hurl(*command)
     assert done.returncode == 0, done.stderr
     assert done.stdout.index("core-hours in all") < done.stdout.index("hopper/hurl-mc/seed-0")
-    page = (tmp_path / "report" / "report.html").read_text("utf-8")
+    assert _panels(tmp_path) == {"2c Hopper": ["hurl-mc", "sac-bc"]}
+    assert (tmp_path / "report" / "2c-hopper-return.png").is_file()
+
+
+def _panels(folder):
+    page = (folder / "report" / "report.html").read_text("utf-8")
     data = json.loads(page.partition('type="application/json" id="data">')[2].partition("</script>")[0])
-    panels = {panel["name"]: [variant["name"] for variant in panel["variants"]] for panel in data["environments"]}
+    return {panel["name"]: [variant["name"] for variant in panel["variants"]] for panel in data["environments"]}
+
+
+def test_the_page_of_a_whole_figure_has_its_panels_in_order(tmp_path):
+    plan = plan_reproduction("figure-2", "tiny", tmp_path)
+    write = run_writer(tmp_path)
+    for preset, variant, config in plan.configs:
+        write(f"{preset}/{variant}/seed-0", [1.0, 2.0], environment=config.environment.id)
+    _report(plan, tmp_path)
     dense = ["hurl-mc", "sac-bc"]
-    assert panels == {
+    assert _panels(tmp_path) == {
         "2a Sparse-Reacher": ["hurl"],
         "2b Humanoid": dense,
         "2c Hopper": dense,

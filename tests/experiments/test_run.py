@@ -265,10 +265,11 @@ def test_a_heuristic_beyond_the_range_of_rewards_is_refused(small, tmp_path, mon
         train(RunConfig.model_validate(small), tmp_path)
 
 
-def test_an_environment_whose_returns_are_not_finite_fails_the_run(small, tmp_path):
+@pytest.mark.parametrize("guidance", [None, {"heuristic": "hurl.heuristics.engineered:zero"}])
+def test_an_environment_whose_returns_are_not_finite_fails_the_run(guidance, small, tmp_path):
     small["environment"] = {"id": "tests.experiments.odd_environments:Priceless-v0", "n_envs": 2}
     with pytest.raises(TrainingFailedError, match=r"after iteration 1: .*Priceless-v0 .* an episode is inf: mend its"):
-        train(RunConfig.model_validate(small | {"guidance": None}), tmp_path)
+        train(RunConfig.model_validate(small | {"guidance": guidance}), tmp_path)
     assert not checkpoint_paths(RunFolder(tmp_path))
 
 

@@ -2,6 +2,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+import hurl
 from hurl.guidance import HeuristicError
 from hurl.heuristics import (
     Engineered,
@@ -55,6 +56,21 @@ def test_discount_and_space_are_those_of_the_parts(learned, tmp_path):
     with pytest.raises(HeuristicError, match=r"for gamma=0\.9, but here gamma=0\.5"):
         load_heuristic(tmp_path / "h", gamma=0.5, trust=True)
     assert load_heuristic(tmp_path / "h", trust=True).digest == heuristic.digest
+
+
+def test_time_limits_are_treated_as_the_parts_do(learned, tmp_path):
+    going_on = MonteCarloHeuristic.fit(random_episodes(), gamma=0.9, time_limit="bootstrap", **SMALL)
+    assert shifted(scaled(going_on, 2.0), 1.0).time_limit == "bootstrap"
+    assert max_of(learned, first_coordinate).time_limit == "cut"
+    assert max_of(learned, going_on).time_limit is None
+    heuristic = scaled(going_on, 1.0)
+    heuristic.save(tmp_path / "h")
+    assert load_heuristic(tmp_path / "h").time_limit == "bootstrap"
+    max_of(going_on, first_coordinate).save(tmp_path / "max")
+    assert load_heuristic(tmp_path / "max", trust=True).time_limit == "bootstrap"
+    judged = [hurl.diagnose(h, random_episodes(), gamma=0.9) for h in (going_on, heuristic)]
+    assert [result.time_limit for result in judged] == ["bootstrap"] * 2
+    assert judged[0].fit == judged[1].fit
 
 
 def test_parts_must_agree(learned):

@@ -154,3 +154,5 @@ def test_states_outside_the_space_are_refused():
     heuristic = MonteCarloHeuristic.fit(episodes, gamma=0.9, hidden=(4,), epochs=1)
     with pytest.raises(HeuristicError, match=r"states of Discrete\(6\), got 2 to 6"):
         heuristic(np.array([2, 6]))
+    with pytest.raises(HeuristicError, match=r"for batches, got one observation of Discrete\(6\)"):
+        heuristic(3)

@@ -223,9 +223,8 @@ def test_a_normalisation_of_another_shape_is_refused(tmp_path):
 
 
 def guided_agent(lambda_, shaping="hurl"):
-    guidance = hurl.Guidance(
-        lambda batch: np.zeros(len(batch)), hurl.ConstantSchedule(lambda_), gamma=GAMMA, shaping=shaping
-    )
+    schedule = hurl.ConstantSchedule(lambda_) if isinstance(lambda_, float) else lambda_
+    guidance = hurl.Guidance(lambda batch: np.zeros(len(batch)), schedule, gamma=GAMMA, shaping=shaping)
     return hurl.guided(sb3.PPO)("MlpPolicy", environment(), n_steps=8, batch_size=8, guidance=guidance)
 
 
@@ -236,11 +235,18 @@ def test_a_guided_agent_that_has_returned_to_the_original_mdp():
     assert heuristic.gamma == GAMMA
 
 
-def test_an_agent_that_blends_logged_returns_in_is_refused():
-    model = guided_agent(1.0)
+@pytest.mark.parametrize("schedule", [1.0, hurl.Ladder(1.0)])
+def test_an_agent_that_blends_logged_returns_in_is_refused(schedule):
+    model = guided_agent(schedule)
     model.prior = hurl.PriorData("some/data-v0", blend=0.5)
     with pytest.raises(HeuristicError, match=r"blend=0\.5, so that its critic estimates values with other discounts"):
         ValueFunctionHeuristic.from_agent(model)
+
+
+def test_the_last_of_several_rungs_learns_the_problem_whatever_is_blended_in():
+    model = guided_agent(hurl.Ladder(0.5, 1.0))
+    model.prior = hurl.PriorData("some/data-v0", blend=0.5)
+    assert ValueFunctionHeuristic.from_agent(model).gamma == GAMMA
 
 
 @pytest.mark.parametrize(

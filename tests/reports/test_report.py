@@ -114,6 +114,25 @@ def test_without_a_run_that_has_no_guidance_the_baseline_is_told(write_run: Writ
     assert (section.baseline, section.comparison.iterations) == ("0.97", 5), "one that has only begun is none"
 
 
+def test_a_ladder_of_one_rung_is_the_algorithm_alone(write_run: WriteRun, tmp_path: Path) -> None:
+    for name, rungs in (("guided", "[0.9, 1.0]"), ("plain", "[1.0]")):
+        settings = [f"guidance.schedule={{kind: ladder, rungs: {rungs}}}"]
+        write_run(f"hopper/{name}/seed-0", [1.0, 2.0], h=1.0, settings=settings)
+    (section,) = compute_report(collect_runs([tmp_path])).sections
+    assert (section.baseline, section.remarks) == ("plain", [])
+
+
+def test_variants_that_differ_in_more_than_guidance_are_told(write_run: WriteRun, tmp_path: Path) -> None:
+    write_run("hopper/plain/seed-0", [1.0, 2.0])
+    write_run("hopper/guided/seed-0", [1.0, 2.0], h=1.0)
+    other = ["algorithm.parameters.tau=0.5", "gamma=0.5"]
+    write_run("hopper/other/seed-0", [1.0, 2.0], h=1.0, settings=other)
+    (section,) = compute_report(collect_runs([tmp_path])).sections
+    assert section.remarks == [
+        f"{section.environment.name}: other differs from plain in other settings too: algorithm.parameters.tau, gamma"
+    ]
+
+
 def test_a_variant_alone_is_measured_against_nothing(write_run: WriteRun, tmp_path: Path) -> None:
     write_run("hopper/hurl/seed-0", [1.0, 2.0], h=1.0)
     (section,) = compute_report(collect_runs([tmp_path])).sections

@@ -6,6 +6,8 @@ import pytest
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from hurl.sb3 import internals
+
 GAMMA = 0.9
 LENGTH = 7
 
@@ -74,3 +76,14 @@ def walk():
         return DummyVecEnv([lambda: Walk(**options) for _ in range(n_envs)])
 
     return make
+
+
+def leaves(model):
+    """Return weights and optimiser states as flat arrays; random keys begin anew when SBX loads a model."""
+    found = []
+    internals.map_tensors(internals.read_state(model), lambda array: found.append(np.array(array)) or array)
+    return [array for array in found if array.dtype != np.uint32]
+
+
+def differ(first, second):
+    return any(not np.array_equal(one, other) for one, other in zip(first, second, strict=True))

@@ -108,6 +108,30 @@ def test_episodes_under_way_are_forgotten_and_the_state_goes_on():
     assert first.state() == second.state()
 
 
+def test_the_guides_length_counts_no_episode_that_was_cut_off():
+    settings = JumpStart(stages=1, episodes=2)
+    first, second = Curriculum(settings), Curriculum(settings)
+    play(first, 10, 1.0)
+    for _ in range(4):
+        first.guided(1)
+        first.observe(np.zeros(1), np.array([False]))
+    second.restore(first.state())
+    first.abandon_episodes()
+    for curriculum in (first, second):
+        play(curriculum, 10, 1.0)
+        assert curriculum._guide_length == 10
+
+
+def test_a_guide_whose_episodes_never_end_is_warned_of():
+    curriculum = Curriculum(QUICK)
+    curriculum.abandon_episodes()
+    for _ in range(4):
+        curriculum.guided(2)
+        curriculum.observe(np.zeros(2), np.zeros(2, bool))
+    with pytest.warns(UserWarning, match=r"no episode has ended in 4 steps of an environment.*raise checkpoint_every"):
+        curriculum.abandon_episodes()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -214,10 +238,20 @@ def test_images_and_dictionaries(walk):
     small = {"features_extractor_kwargs": {"features_dim": 4}, "net_arch": [4]}
     model = jump_started(sb3.DQN)("CnnPolicy", Images(), policy_kwargs=small, jump_start=QUICK, seed=0, **OFF_POLICY)
     model.take_guide()
+    model.learn(9)
+    buffer = model.replay_buffer
+    guide = [model.guide.predict(image[0], deterministic=True)[0] for image in buffer.observations[:9]]
+    np.testing.assert_array_equal(buffer.actions[:9].ravel(), np.ravel(guide))
     assert model.learn(80).curriculum.stage > 0
     options = {"policy_kwargs": {"net_arch": [4]}, "jump_start": QUICK, "seed": 0} | OFF_POLICY
     model = jump_started(sb3.SAC)("MultiInputPolicy", walk(observation="dict"), **options)
     model.take_guide()
+    model.learn(LENGTH)
+    buffer = model.replay_buffer
+    spaces = model.observation_space
+    seen = {name: values[:LENGTH, 0].reshape(-1, *spaces[name].shape) for name, values in buffer.observations.items()}
+    guide, _ = model.guide.predict(seen, deterministic=True)
+    np.testing.assert_allclose(model.policy.unscale_action(buffer.actions[:LENGTH, 0]), guide, atol=1e-5)
     assert model.learn(60).curriculum.stage > 0
 
 

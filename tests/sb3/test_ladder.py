@@ -15,8 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import hurl
-from hurl.sb3 import internals
-from tests.sb3.conftest import GAMMA, ByHand, heuristic
+from tests.sb3.conftest import GAMMA, ByHand, differ, heuristic, leaves
 from tests.sb3.test_algorithms import ALGORITHMS, OFF_POLICY, PPO, build, make_guidance
 from tests.sb3.test_prior import logged
 
@@ -27,23 +26,12 @@ def laddered(name, walk, ladder=LADDER, **options):
     return build(name, walk, guidance=make_guidance(ladder), **options)
 
 
-def leaves(model):
-    """Return weights and optimiser states as flat arrays; random keys begin anew when SBX loads a model."""
-    found = []
-    internals.map_tensors(internals.read_state(model), lambda array: found.append(np.array(array)) or array)
-    return [array for array in found if array.dtype != np.uint32]
-
-
 def judge(bandit, best):
     """Let a rung be clearly the best in the newest blocks."""
     for block in range(8):
         for rung in range(bandit.count):
             bandit.add(rung, block + (1000.0 if rung == best else -1000.0))
         bandit.close_block()
-
-
-def differ(first, second):
-    return any(not np.array_equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 def networks_of(model):
@@ -246,13 +234,14 @@ def test_images(tmp_path):
     options = OFF_POLICY | {"policy_kwargs": {"features_extractor_kwargs": {"features_dim": 4}, "net_arch": [4]}}
     model = hurl.guided(sb3.DQN)("CnnPolicy", Images(), guidance=guidance, seed=0, **options).learn(60)
     assert model.predict(np.zeros((2, 36, 36, 1), np.uint8))[0].shape == (2,)
+    assert differ(*networks_of(model))
 
 
 def test_dictionaries_several_steps_and_normalisation(walk):
     small = {"policy_kwargs": {"net_arch": [4]}, "seed": 0} | OFF_POLICY
     guidance = make_guidance(LADDER)
     model = hurl.guided(sb3.SAC)("MultiInputPolicy", walk(observation="dict"), guidance=guidance, **small).learn(60)
-    assert model.replay_buffer.rewards.raw.any()
+    assert differ(*networks_of(model))
 
     model = hurl.guided(sb3.SAC)("MlpPolicy", walk(), guidance=guidance, n_steps=3, **small).learn(60)
     with model.on_rung(0):

@@ -14,8 +14,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import hurl
 from hurl.data import DatasetError, Episodes
+from hurl.heuristics.engineered import zero
 from hurl.sb3.prior import logged_rows, trajectory_coefficients
-from tests.sb3.conftest import GAMMA, LENGTH, ByHand, Walk, heuristic
+from tests.data.examples import write_minari
+from tests.sb3.conftest import GAMMA, LENGTH, ByHand, Walk, differ, heuristic, leaves
 from tests.sb3.test_replay import columns
 
 FIRST = 50  # the number of the first logged episode, which no agent's own reaches
@@ -150,8 +152,13 @@ def test_without_guidance_nothing_is_reshaped(walk):
 
 @pytest.mark.parametrize("algorithm", [sb3.SAC, sb3.TD3, sb3_contrib.TQC, sbx.SAC, sbx.TQC, sbx.TD3])
 def test_algorithms_learn_from_it(walk, algorithm):
-    model = learn(walk(), algorithm=algorithm)
-    assert model.replay_buffer.sample(8).observations.numpy()[:, 0].max() >= FIRST
+    """Data that differs in its rewards alone gives other networks, after updates that change nothing else."""
+    costly = dataclasses.replace(logged(), rewards=-logged().rewards)
+    first, second, third = (
+        leaves(learn(walk(), hurl.PriorData(data), algorithm)) for data in (logged(), logged(), costly)
+    )
+    assert not differ(first, second)
+    assert differ(first, third)
 
 
 @pytest.mark.parametrize("algorithm", [sb3.DQN, sbx.DQN])
@@ -181,8 +188,18 @@ def test_the_data_is_in_memory_once(walk):
     model = learn(walk(), hurl.PriorData(data))
     kept = model.replay_buffer.logged
     assert np.shares_memory(kept.states, data.states)
-    beside = kept.terms.nbytes + kept.ended.nbytes
-    assert beside <= 5 * data.transitions
+    arrays = {name: value for name, value in vars(kept).items() if isinstance(value, np.ndarray)}
+    arrays |= {name: value for name, value in vars(kept.episodes).items() if isinstance(value, np.ndarray)}
+    read = [getattr(data, field.name) for field in dataclasses.fields(data)]
+    own = [array for array in arrays.values() if not any(array is value for value in read)]
+    beside = 14 * data.transitions + 8 * len(data)  # the ends of the episodes, too
+    assert 5 * data.transitions <= sum(array.nbytes for array in own) <= beside
+
+
+def test_the_folder_of_the_data_may_be_a_text(walk, tmp_path, monkeypatch):
+    write_minari(tmp_path, logged(), dataset_id="walk/logged-v0", monkeypatch=monkeypatch)
+    kept = learn(walk(), hurl.PriorData("walk/logged-v0", root=str(tmp_path))).replay_buffer.logged
+    np.testing.assert_array_equal(kept.states, logged().states)
 
 
 def test_a_saved_model_says_what_it_goes_on_without(walk, tmp_path):
@@ -247,6 +264,10 @@ def test_what_can_not_be(walk):
         learn(walk(), hurl.PriorData(5))
     with pytest.raises(ValueError, match=r"blend=0\.5 needs a heuristic for what follows the time limits that end 4"):
         hurl.guided(sb3.SAC)("MlpPolicy", walk(), prior=hurl.PriorData(logged(), blend=0.5), **deepcopy(OPTIONS))
+    told = hurl.Guidance(zero, hurl.ConstantSchedule(0.9), gamma=GAMMA)  # that nothing follows, by the user's word
+    hurl.guided(sb3.SAC)(
+        "MlpPolicy", walk(), guidance=told, prior=hurl.PriorData(logged(), blend=0.5), **deepcopy(OPTIONS)
+    )
     with pytest.raises(ValueError, match="blend must be above 0 and at most 1, got 2"):
         hurl.PriorData(logged(), blend=2)
     guidance = hurl.Guidance(heuristic, hurl.ConstantSchedule(1.0), gamma=GAMMA, shaping="pbrs")

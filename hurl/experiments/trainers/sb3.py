@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -92,7 +93,7 @@ class SB3Trainer:
     def __init__(self, config: RunConfig, folder: RunFolder, *, trust: bool = False) -> None:
         torch.set_num_threads(config.threads)
         self.config, self.folder = config, folder
-        self._datasets: dict[tuple[str, Path | None], Episodes] = {}
+        self._datasets: WeakValueDictionary[tuple[str, Path | None], Episodes] = WeakValueDictionary()
         env = build_environment(config, config.environment.n_envs, derive_seed(config, TRAINING, 0))
         guidance = build_guidance(config, env, folder, trust=trust)
         self.env = normalized(config, env)
@@ -110,12 +111,16 @@ class SB3Trainer:
         return PriorData(self._read_data(prior.dataset, prior.root), prior.share, prior.blend)
 
     def _read_data(self, dataset: str | None, root: Path | None) -> Episodes:
-        """Read a dataset, once where several are the same; it must not change while a run goes on."""
+        """Read a dataset, once where several are the same; it must not change while a run goes on.
+
+        It is kept for as long as something else needs it: what was only cloned is not in memory while a run learns.
+        """
         assert dataset is not None  # `train` refuses a run whose data is still to be made
-        if (dataset, root) not in self._datasets:
-            self._datasets[dataset, root] = load_episodes(dataset, root)
-            self.folder.pin_input(self._data_name(dataset, root), self._datasets[dataset, root].digest)
-        return self._datasets[dataset, root]
+        data = self._datasets.get((dataset, root))
+        if data is None:
+            self._datasets[dataset, root] = data = load_episodes(dataset, root)
+            self.folder.pin_input(self._data_name(dataset, root), data.digest)
+        return data
 
     def _data_name(self, dataset: str, root: Path | None) -> str:
         """Return what a dataset is pinned as: its id, with its folder where another has data of the same id."""
