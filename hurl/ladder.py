@@ -116,8 +116,9 @@ class Bandit:
     its own. Guidance pays after a while, and what pays at once is often not it: so in the first twenty blocks λ = 1 is
     taken for the best only where the others have made less than half of its progress.
 
-    Every rung goes on acting now and then, and what was decided is open again when the newest blocks don't bear it out,
-    or when guidance has lost a quarter of its lead.
+    Every rung goes on acting now and then, and what was decided is open again when the mean of another rung's newest
+    blocks is ahead, or when guidance has lost a quarter of its lead. (That it is no longer sure is not enough: what a
+    rung that was left learns from the others' episodes makes it nearly as good, and acting as much again costs them.)
 
     :param ladder: its rungs, window and exploration
     """
@@ -160,7 +161,13 @@ class Bandit:
                 rung.clear()
         self.closed += 1
         self._remember_peaks()
-        self.decided = self.best if self._is_best(self.best) and not self._is_in_doubt(self.best) else None
+        self.decided = self._decide()
+
+    def _decide(self) -> int | None:
+        """Return the rung that is surely the best; one that was decided for stays as long as none is ahead of it."""
+        best = self.best
+        is_ahead = best == self.decided or self._is_best(best)
+        return best if is_ahead and not self._is_in_doubt(best) else None
 
     def _remember_peaks(self) -> None:
         """Keep the highest mean of each rung's whole windows, which fades so that nothing is in doubt for ever."""
