@@ -39,8 +39,8 @@ TASKS = {
     "HalfCheetah": ([LOGGED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], SHARED),
     "maze": ([LOGGED / "point-maze"], {}),
 }
-# The seed of the gauntlet with data of another run of SAC, which the rest of a task was not run with.
-ANOTHER_AGENT = {"Hopper": 5, "Hopper, little data": 5, "HalfCheetah": 3}
+# The seeds of the gauntlet with data of other runs of SAC, which the rest of a task was not run with.
+OTHER_AGENTS = {"Hopper": (5, 6, 7), "Hopper, little data": (5,), "HalfCheetah": (3,)}
 OFFSETS = {"maze": 300.0}  # a return of −300 is the worst there is, so that ratios are of what is gained over it
 VARIANTS = (
     BASELINE,
@@ -61,7 +61,7 @@ def read_task(title: str) -> Environment:
     found = read_whole(folders)
     renamed: dict[str, list[Run]] = {}
     for variant in found.variants:
-        runs = [run for run in variant.runs if run.config.seed != ANOTHER_AGENT.get(title)]
+        runs = [run for run in variant.runs if run.config.seed not in OTHER_AGENTS.get(title, ())]
         renamed.setdefault(names.get(variant.name, variant.name), []).extend(runs)
     renamed = {name: runs for name, runs in renamed.items() if runs}
     return Environment(title, [Variant(name, renamed[name]) for name in VARIANTS if name in renamed])
@@ -141,25 +141,35 @@ def continued_returns() -> str:
     )
 
 
-def another_agent() -> str:
-    """Return the table of what was run with data of another agent, a row a heuristic."""
+def other_agents() -> str:
+    """Return the table of what was run with data of other agents, a row a heuristic, the numbers of seeds in order."""
     lines = [
-        "| heuristic | AUC of the base | constant λ | ladder | ladder / base | "
+        "| heuristic | seeds | AUC of the base | constant λ | ladder | ladder / base | "
         "last 10 iterations: base | constant λ | ladder |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for task in ("Hopper", "HalfCheetah"):
         found = Environment(task, read_whole([GAUNTLET / f"gauntlet-{task.lower()}"]).variants)
-        seed = ANOTHER_AGENT[task]
         for heuristic in ("ensemble", "ensemble-little", "random", "zero", "reversed"):
             base = "base-little" if heuristic.endswith("-little") else "base"
             names = (base, f"constant-{heuristic}", f"ladder-{heuristic}")
-            area, last = ([measure(found, name).get(seed) for name in names] for measure in (areas, lasts))
-            if area[2] is not None and area[0] is not None:
-                shown = [["–" if value is None else f"{value:,.0f}" for value in values] for values in (area, last)]
-                cells = [*shown[0], f"{area[2] / area[0]:.2f}", *shown[1]]
+            area, last = ([measure(found, name) for name in names] for measure in (areas, lasts))
+            if shown := [seed for seed in OTHER_AGENTS[task] if seed in area[2]]:
+                columns = [in_order(column, shown) for column in (*area, *last)]
+                share = over({seed: area[2][seed] for seed in shown}, area[0])
+                cells = [in_words(shown), *columns[:3], plain(share), *columns[3:]]
                 lines.append(f"| {task}, {heuristic} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def in_words(numbers: Sequence[int]) -> str:
+    """Write numbers one after the other."""
+    return ", ".join(map(str, numbers))
+
+
+def in_order(column: Mapping[int, float], shown: Sequence[int]) -> str:
+    """Write the figures of some seeds one after the other, a dash for those that there are not."""
+    return ", ".join(f"{column[seed]:,.0f}" if seed in column else "–" for seed in shown)
 
 
 def by_seed(title: str, columns: Mapping[str, str], shown_for: Sequence[str]) -> str:
@@ -173,11 +183,8 @@ def by_seed(title: str, columns: Mapping[str, str], shown_for: Sequence[str]) ->
         found = read_whole([GAUNTLET / f"gauntlet-{task.lower()}", CONTINUED / task.lower()])
         of_variant = {name: areas(Environment(task, found.variants), name) for name in columns}
         shown = sorted(set().union(*(of_variant[name] for name in shown_for)))
-        cells = [
-            ", ".join(f"{column[seed]:,.0f}" if seed in column else "–" for seed in shown)
-            for column in of_variant.values()
-        ]
-        lines.append(f"| {task} | {', '.join(map(str, shown))} | {' | '.join(cells)} |")
+        cells = [in_words(shown), *(in_order(column, shown) for column in of_variant.values())]
+        lines.append(f"| {task} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -279,7 +286,7 @@ def main() -> None:
             "gauntlet": as_markdown(gauntlet_table(cells)).rstrip(),
             "prior data": with_prior_data(tasks),
             "time limits": time_limits(),
-            "another agent": another_agent(),
+            "other agents": other_agents(),
         },
     )
     write_whole(DOCS / "gauntlet.png", gauntlet_png(cells))
