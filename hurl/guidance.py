@@ -40,6 +40,7 @@ LARGEST_VALUE = float(np.finfo(np.float32).max) / 4
 LARGEST_SHARE, NOTABLE_SECONDS = 0.5, 1.0
 # From this share of the steps on, episodes that resets cut off make returns those of short episodes.
 LARGEST_CUT_OFF = 0.1
+FEWER_RESETS = "raise checkpoint_every or steps_per_iteration of a run, or call `learn` less often"
 # How much of a batch is compared at a time with what it was before the heuristic saw it.
 BYTES_COMPARED = 2**18
 # The names of heuristics that were warned of: once is enough, also where RLlib's algorithms are built anew.
@@ -201,6 +202,7 @@ class Guidance:
         self._heuristic_seconds, self._began = 0.0, perf_counter()
         self.bandit = Bandit(self.schedule) if isinstance(self.schedule, Ladder) else None
         self._running, self._cut_off = np.zeros((2, 0)), 0  # returns and lengths so far; steps of abandoned episodes
+        self._has_warned_of_episodes = False
         self.abandon_episodes()
         self.advance(0)
 
@@ -332,27 +334,29 @@ class Guidance:
             self._add_to_episodes(self.bandit, np.asarray(rewards), terminated | np.asarray(truncated, bool))
             if self.steps // self.steps_per_iteration > iterations:
                 self.bandit.close_block()
-                if iterations < PATIENCE <= self.steps // self.steps_per_iteration:
-                    self._warn_of_episodes(self.bandit)
+                self._warn_of_episodes()
         return self._terms(values, next_values, terminated)
 
-    def _warn_of_episodes(self, bandit: Bandit) -> None:
-        """Warn where a ladder can't judge its rungs by episodes, or only by those that are short enough to end."""
-        if bandit.count == 1:
+    def _warn_of_episodes(self) -> None:
+        """Warn, once, where a ladder can't judge its rungs by episodes, or only by those short enough to end."""
+        is_early = self.steps < PATIENCE * self.steps_per_iteration
+        if self.bandit is None or self.bandit.count == 1 or self._has_warned_of_episodes or is_early:
             return
         share = self._cut_off / self.steps
         if share > LARGEST_CUT_OFF:
-            warnings.warn(
+            message = (
                 f"{share:.0%} of the steps so far were in episodes that resets cut off, and a ladder judges its rungs "
-                "by whole episodes: raise checkpoint_every or steps_per_iteration of a run, or call `learn` less often",
-                stacklevel=2,
+                f"by whole episodes: {FEWER_RESETS}"
             )
-        elif bandit.closed == 0 and not self._is_mixed.any():
-            warnings.warn(
-                f"no episode has ended in {self.steps:,} steps, and a ladder judges its rungs by episodes: give the "
-                "environment a time limit, or the guidance a schedule",
-                stacklevel=2,
+        elif self.bandit.closed == 0 and not self._is_mixed.any():
+            message = (
+                f"no episode with a finite return has ended in {self.steps:,} steps, and a ladder judges its rungs by "
+                f"episodes: give the environment a time limit, or the guidance a schedule, or {FEWER_RESETS}"
             )
+        else:
+            return
+        self._has_warned_of_episodes = True
+        warnings.warn(message, stacklevel=3)
 
     @property
     def _going_on(self) -> int:
@@ -362,6 +366,7 @@ class Guidance:
     def abandon_episodes(self) -> None:
         """Forget the episodes that are going on: their environments were reset."""
         self._cut_off += self._going_on
+        self._warn_of_episodes()
         self._running = np.zeros((2, 0))
         self._acting = np.zeros(0, np.intp)
         self._is_mixed = np.zeros(0, bool)  # whether an episode is of no rung alone

@@ -114,7 +114,7 @@ class Bandit:
 
     As long as it is open all rungs act in equal shares of the steps: a rung learns little from episodes that are not
     its own. Guidance pays after a while, and what pays at once is often not it: so in the first twenty blocks λ = 1 is
-    taken for the best only where the others have made less than half of its progress.
+    decided for only where the others have made less than half of its progress.
 
     Every rung goes on acting now and then, and what was decided is open again when the mean of another rung's newest
     blocks is ahead, or when guidance has lost a quarter of its lead. (That it is no longer sure is not enough: what a
@@ -183,11 +183,12 @@ class Bandit:
 
     @property
     def best(self) -> int:
-        """The rung with the highest mean; the last, λ = 1, where they can't be compared yet."""
+        """The rung with the highest mean (of equals the decided one, or the last); λ = 1 where one has no mean yet."""
         means = self.means
         if np.isnan(means).any():
             return self.count - 1
-        return self.count - 1 - int(np.argmax(means[::-1]))
+        highest = np.flatnonzero(means == means.max())
+        return self.decided if self.decided is not None and self.decided in highest else int(highest[-1])
 
     def _is_best(self, rung: int) -> bool:
         """Whether a rung is better than every other, by enough blocks of each."""

@@ -46,6 +46,14 @@ class _Configured:
         return cls(lambda0, **{name: value for name, value in rise.items() if name in known})  # type: ignore[call-arg]
 
 
+def parameter_names(kind: str) -> set[str]:
+    """Return the keys that mean something beside the name of a kind in a configuration."""
+    maker = KINDS[kind]
+    names = set(inspect.signature(getattr(maker, "for_run", maker)).parameters)
+    is_own = isinstance(maker, type) and issubclass(maker, _Configured)
+    return names & {"lambda0", *inspect.signature(maker).parameters} if is_own else names
+
+
 @register("constant")
 @dataclass(frozen=True)
 class ConstantSchedule(_Configured):

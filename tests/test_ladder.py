@@ -136,6 +136,10 @@ def test_a_rung_that_was_left_is_in_question_again_only_when_it_is_ahead():
     assert told([*left, *[500.0 + block for block in range(8)]], [*base, *[300.0] * 8]).decided == 0
 
 
+def test_equals_leave_what_was_decided_as_it_is():
+    assert told([0.0, 0.2, 0.5, 0.8] + [1.0] * 26, [0.0] * 4 + [0.1] * 4 + [1.0] * 22).decided == 0
+
+
 def test_a_lucky_start_is_forgotten():
     lucky = [1600.0, *(100.0 + block % 3 for block in range(60))]
     assert told(lucky, [50.0 + block % 2 for block in range(61)]).decided == 0
@@ -171,21 +175,24 @@ def test_episodes_that_never_end_are_warned_of():
     states, goes_on = np.zeros((2, 1)), np.array([False, False])
     for _ in range(19):
         guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on)
-    with pytest.warns(UserWarning, match=r"no episode has ended in 40 steps, .*: give the environment a time limit"):
+    with pytest.warns(
+        UserWarning,
+        match=r"no episode with a finite return has ended in 40 steps, .*: give the environment a time limit",
+    ):
         guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on)
 
 
-@pytest.mark.parametrize(("cut_off", "warned"), [(1, "95%"), (4, "20%"), (20, None)])
-def test_episodes_that_checkpoints_cut_off_are_warned_of(cut_off, warned):
-    """Episodes of three steps, the environments reset after so many, also by way of a state that is restored."""
+@pytest.mark.parametrize(("cut_off", "length", "warned"), [(1, 3, "95%"), (4, 3, "20%"), (20, 3, None), (20, 8, "20%")])
+def test_episodes_that_checkpoints_cut_off_are_warned_of(cut_off, length, warned):
+    """Episodes of some steps, the environments reset after so many, also by way of a state that is restored."""
     guidance = hurl.Guidance(lambda states: np.ones(len(states)), gamma=0.99, steps_per_iteration=2)
     states, goes_on = np.zeros((2, 1)), np.array([False, False])
     lasted = 0
     with warnings.catch_warnings(record=True) as caught:
         for step in range(1, 22):
             lasted += 1
-            guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on | (lasted == 3))
-            lasted = lasted % 3
+            guidance.observe(states, states, np.array([1.0, 1.0]), goes_on, goes_on | (lasted == length))
+            lasted = lasted % length
             if step % cut_off == 0:
                 lasted = 0
                 guidance = guidance.start() if step % 8 == 0 else guidance

@@ -26,7 +26,7 @@ from pydantic.functional_validators import BeforeValidator, InstanceOf, field_va
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.libraries import Demand, Library, find_library
 from hurl.experiments.parameters import check_parameters
-from hurl.experiments.sources import OPTION, apply_settings, as_overrides, read_source
+from hurl.experiments.sources import KIND, OPTION, apply_settings, as_overrides, read_source
 from hurl.experiments.yaml_text import write_yaml
 from hurl.guidance import Shaping, check_shaping
 from hurl.ladder import Ladder
@@ -616,7 +616,10 @@ def _refusal(
     for problem in error.errors():
         text = _describe(dict(problem) | {"loc": (*parents, *problem["loc"])}, values)
         words = [".".join(map(str, problem["loc"]))] if problem["loc"] else re.findall(r"[\w.]+", text)
-        guilty = [override for override in overrides if _is_of(override.partition("=")[0], words)]
+        keys = {override: override.partition("=")[0] for override in overrides}
+        guilty = [override for override, key in keys.items() if _is_of(key, words)]
+        if not guilty and problem["type"] == "missing":  # what a kind needs that was set
+            guilty = [override for override, key in keys.items() if _is_of(key.removesuffix(f".{KIND}"), words)]
         told.setdefault(f"{origin} {guilty[-1]}" if guilty else source, []).append(text)
     return ConfigurationError("; ".join(f"{place}: {'; '.join(texts)}" for place, texts in told.items()))
 

@@ -15,11 +15,14 @@ from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.yaml_text import parse_yaml
 from hurl.files import read_regular
 from hurl.names import is_yaml, nearest, nearest_or_all
+from hurl.schedules import KINDS as SCHEDULES
+from hurl.schedules import parameter_names
 
 OPTION = "--set"  # with which values are set anew on the command line
 
 # Under these keys is a `kind`, which says what further keys there may be beside it.
-OF_A_KIND = ("guidance.schedule", "guidance.heuristic")
+SCHEDULE = "guidance.schedule"
+OF_A_KIND = (SCHEDULE, "guidance.heuristic")
 KIND = "kind"
 VARIANTS = "variants"  # the key of a preset, or of a user's file, under which are several runs
 
@@ -126,7 +129,7 @@ def _presets() -> dict[str, dict[str, Any]]:
 def merge(
     base: dict[str, Any], changes: dict[str, Any] | None, *, only_existing: bool = False, place: str = ""
 ) -> dict[str, Any]:
-    """Return `base` with `changes` put in, mappings merged key by key, but for those that are of another kind now.
+    """Return `base` with `changes` put in, mappings merged key by key; of what is of another kind now, what that has.
 
     :param only_existing: whether a mapping goes only where there is one: a run without data gets none
     :param place: the dotted key of what is merged, with a dot behind it; nothing for a whole configuration
@@ -134,22 +137,33 @@ def merge(
     merged = dict(base)
     for key, value in (changes or {}).items():
         old, here = merged.get(key), f"{place}{key}"
-        if isinstance(old, dict) and isinstance(value, dict) and not _is_of_another_kind(here, old, value):
-            merged[key] = merge(old, value, only_existing=only_existing, place=f"{here}.")
+        if isinstance(old, dict) and isinstance(value, dict):
+            kept = _kept(here, old, value.get(KIND))
+            merged[key] = merge(kept, value, only_existing=only_existing, place=f"{here}.")
         elif not (only_existing and isinstance(value, dict)):
             merged[key] = value
     return merged
 
 
-def _is_of_another_kind(place: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether a schedule, or a heuristic to be fitted, is of another kind: parameters of the old one mean nothing."""
-    return place in OF_A_KIND and KIND in old and old[KIND] != new.get(KIND, old[KIND])
+def _kept(place: str, old: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Return what stays of a mapping whose kind is set: of a schedule what the new kind has too, of h nothing.
+
+    :param kind: what it is to be; none where it is not set
+    """
+    if place not in OF_A_KIND or kind is None or kind == old.get(KIND):
+        return old
+    if place != SCHEDULE:
+        return {}
+    if not isinstance(kind, str) or kind not in SCHEDULES.load():
+        return old  # it is refused where it is checked
+    return {key: value for key, value in old.items() if key in parameter_names(kind)}
 
 
 def apply_settings(values: dict[str, Any], settings: Iterable[str], origin: str = OPTION) -> dict[str, Any]:
     """Return values with some set anew in their order, `key=value` each, keys dotted, values YAML.
 
-    A kind that is set takes nothing of the old one's parameters, see `merge`, and goes before those that are set too.
+    A kind that is set keeps of the old one's parameters those that it has, see `merge`, and goes before those that are
+    set too.
 
     :param origin: where they were written, which an error names
     """
@@ -167,8 +181,10 @@ def apply_settings(values: dict[str, Any], settings: Iterable[str], origin: str 
         parsed = parse_yaml(f"value: {text}", f"{origin} {setting}")
         if len(parsed) > 1:
             raise ConfigurationError(f"{origin} {setting} sets more than one value: give each an option of its own")
-        if last == KIND and _is_of_another_kind(".".join(parents), place, {KIND: parsed["value"]}):
+        if last == KIND:
+            kept = _kept(".".join(parents), dict(place), parsed["value"])
             place.clear()
+            place.update(kept)
         place[last] = parsed["value"]
     return changed
 

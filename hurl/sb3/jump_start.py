@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 
+from hurl.guidance import FEWER_RESETS, LARGEST_CUT_OFF
 from hurl.sb3 import internals
 from hurl.sb3.algorithms import DerivedClass, GuidedAlgorithm
 from hurl.values import check_argument, number, whole
@@ -65,7 +66,7 @@ class Curriculum:
         self._best: float | None = None
         self._evaluations: list[float] = []
         self._returns: list[float] = []  # of the episodes since the newest evaluation
-        self._steps = 0  # of all environments, but for episodes that were abandoned
+        self._steps, self._cut_off = 0, 0  # of all environments, and of episodes that were abandoned
         self._elapsed: NDArray[np.int64] = np.zeros(0, np.int64)
         self._paid: NDArray[np.float64] = np.zeros(0)
 
@@ -74,11 +75,10 @@ class Curriculum:
         if self._stage == 0 and self._elapsed.any() and not self._returns:
             warnings.warn(
                 f"no episode has ended in {self._elapsed.max()} steps of an environment, before it was reset, and a "
-                "jump start judges whole episodes: raise checkpoint_every or steps_per_iteration of a run, or call "
-                "`learn` less often",
+                f"jump start judges whole episodes: {FEWER_RESETS}",
                 stacklevel=2,
             )
-        self._steps -= int(self._elapsed.sum())
+        self._cut_off += int(self._elapsed.sum())
         self._elapsed, self._paid = np.zeros(0, np.int64), np.zeros(0)
 
     @property
@@ -113,7 +113,13 @@ class Curriculum:
     def _evaluate(self) -> None:
         if self._stage == 0:
             # Steps of episodes under way count too: those that end first are the short ones.
-            self._guide_length, self._stage = self._steps / len(self._returns), 1
+            self._guide_length, self._stage = (self._steps - self._cut_off) / len(self._returns), 1
+            if self._cut_off > LARGEST_CUT_OFF * self._steps:
+                warnings.warn(
+                    f"{self._cut_off / self._steps:.0%} of the guide's steps were in episodes that resets cut off, so "
+                    f"that its length is that of the short ones: {FEWER_RESETS}",
+                    stacklevel=2,
+                )
             return
         self._evaluations = [*self._evaluations, float(np.mean(self._returns))][-self.settings.window :]
         if self._stage < self.settings.stages and len(self._evaluations) == self.settings.window:
@@ -127,16 +133,17 @@ class Curriculum:
             self._stage += 1
         self._best = max(self._best, average)
 
-    _STATE = ("_stage", "_guide_length", "_best", "_evaluations", "_returns", "_steps")
+    _STATE = ("_stage", "_guide_length", "_best", "_evaluations", "_returns", "_steps", "_cut_off")
 
     def state(self) -> dict[str, Any]:
-        """Return how far it is, without the episodes that are under way."""
+        """Return how far it is; the episodes that are under way count as abandoned."""
         state = {name.removeprefix("_"): getattr(self, name) for name in self._STATE}
-        return state | {"steps": self._steps - int(self._elapsed.sum())}
+        return state | {"cut_off": self._cut_off + int(self._elapsed.sum())}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned; the environments begin new episodes."""
         self.abandon_episodes()
+        state = {"cut_off": 0} | dict(state)  # not counted in earlier checkpoints
         for name in self._STATE:
             setattr(self, name, state[name.removeprefix("_")])
 

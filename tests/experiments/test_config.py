@@ -133,6 +133,15 @@ def test_another_kind_takes_nothing_of_the_old_ones_parameters(tmp_path):
         guidance = load_config(source, settings).guidance
         assert guidance.schedule.parameters == {"rungs": None, "window": window, "exploration": 0.1}
         assert (guidance.heuristic.kind, guidance.heuristic.parameters) == ("ensemble", {})
+    for kind in ("linear", "constant"):  # a schedule's λ0 is any other's, but α is none of a constant
+        schedule = load_config("hopper/hurl-mc", [f"guidance.schedule.kind={kind}"]).guidance.schedule
+        assert (schedule.kind, schedule.parameters["lambda0"]) == (kind, preset.schedule.parameters["lambda0"])
+    (tmp_path / "no-kind.yaml").write_text(
+        "extends: hopper/hurl-mc\nguidance: {heuristic: {kind: ensemble}, schedule: {omega: 0.01}}\n"
+    )
+    assert load_config(f"{tmp_path}/no-kind.yaml", ["guidance.schedule.kind=ladder"]).guidance.schedule.kind == "ladder"
+    with pytest.raises(ConfigurationError, match=r"--set guidance.schedule.kind=linear: the key .*lambda0' is missing"):
+        load_config("gauntlet-hopper/ladder-mc", ["guidance.schedule.kind=linear"])
     same = load_config("hopper/hurl-mc", ["guidance.schedule.kind=tanh"]).guidance
     assert same == preset
     order = ["guidance.schedule={kind: constant, lambda0: 0.9}", "guidance.schedule.kind=ladder"]
