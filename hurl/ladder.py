@@ -116,9 +116,9 @@ class Bandit:
     its own. Guidance pays after a while, and what pays at once is often not it: so in the first twenty blocks λ = 1 is
     decided for only where the others have made less than half of its progress.
 
-    Every rung goes on acting now and then, and what was decided is open again when the mean of another rung's newest
-    blocks is ahead, or when guidance has lost a quarter of its lead. (That it is no longer sure is not enough: what a
-    rung that was left learns from the others' episodes makes it nearly as good, and acting as much again costs them.)
+    Every rung goes on acting now and then, and what was decided is open again: guidance when its newest blocks no
+    longer bear it out, or it has lost a quarter of its lead; λ = 1 only when the mean of another rung's is ahead (what
+    was left learns from the episodes of λ = 1 and comes near it, and acting as much again would cost them).
 
     :param ladder: its rungs, window and exploration
     """
@@ -164,10 +164,10 @@ class Bandit:
         self.decided = self._decide()
 
     def _decide(self) -> int | None:
-        """Return the rung that is surely the best; one that was decided for stays as long as none is ahead of it."""
+        """Return the rung that is surely the best; λ = 1, once decided for, stays as long as no other is ahead."""
         best = self.best
-        is_ahead = best == self.decided or self._is_best(best)
-        return best if is_ahead and not self._is_in_doubt(best) else None
+        stays = best == self.decided == self.count - 1
+        return best if stays or (self._is_best(best) and not self._is_in_doubt(best)) else None
 
     def _remember_peaks(self) -> None:
         """Keep the highest mean of each rung's whole windows, which fades so that nothing is in doubt for ever."""
@@ -183,12 +183,9 @@ class Bandit:
 
     @property
     def best(self) -> int:
-        """The rung with the highest mean (of equals the decided one, or the last); λ = 1 where one has no mean yet."""
+        """The rung with the highest mean, of equals the last; λ = 1 where one has no mean yet."""
         means = self.means
-        if np.isnan(means).any():
-            return self.count - 1
-        highest = np.flatnonzero(means == means.max())
-        return self.decided if self.decided is not None and self.decided in highest else int(highest[-1])
+        return self.count - 1 if np.isnan(means).any() else int(np.flatnonzero(means == means.max())[-1])
 
     def _is_best(self, rung: int) -> bool:
         """Whether a rung is better than every other, by enough blocks of each."""
