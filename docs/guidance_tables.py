@@ -40,7 +40,7 @@ TASKS = {
     "maze": ([LOGGED / "point-maze"], {}),
 }
 # The seeds of the gauntlet with data of other runs of SAC, which the rest of a task was not run with.
-OTHER_AGENTS = {"Hopper": (5, 6, 7), "Hopper, little data": (5,), "HalfCheetah": (3,)}
+OTHER_AGENTS = {"Hopper": (5, 6, 7), "Hopper, little data": (5, 6, 7), "Swimmer": (3, 4), "HalfCheetah": (3, 4, 5)}
 OFFSETS = {"maze": 300.0}  # a return of −300 is the worst there is, so that ratios are of what is gained over it
 VARIANTS = (
     BASELINE,

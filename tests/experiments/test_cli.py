@@ -183,15 +183,15 @@ def rows_of(metrics):
     return len(repeating(metrics)) if metrics.exists() else 0
 
 
-def test_five_kills_change_nothing(folder, small):
+def test_three_kills_change_nothing(folder, small):
     small["algorithm"] = {"name": "sbx.SAC", "parameters": SAC}
-    small |= {"iterations": 30, "checkpoint_every": 3, "updates_per_iteration": 200}
+    small |= {"iterations": 20, "checkpoint_every": 3, "updates_per_iteration": 200}
     (folder / "run.yaml").write_text(yaml.safe_dump(small))
     command = [str(HURL), "train", "run.yaml", "--out", "killed"]
     metrics = folder / "killed/metrics.csv"
     moments = random.Random(0)
     seen = []
-    for _ in range(5):
+    for _ in range(3):
         process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while process.poll() is None and rows_of(metrics) < (seen[-1] if seen else 0) + moments.randint(1, 5):
             time.sleep(0.01)
@@ -200,11 +200,11 @@ def test_five_kills_change_nothing(folder, small):
         process.send_signal(signal.SIGKILL)
         process.wait()
         seen.append(rows_of(metrics))
-    assert all(0 < rows < 30 for rows in seen)
+    assert all(0 < rows < 20 for rows in seen)
     assert hurl(folder, "train run.yaml --out killed").returncode == 0
     assert hurl(folder, "train run.yaml --out alone").returncode == 0
     assert repeating(metrics) == repeating(folder / "alone/metrics.csv")
-    assert rows_of(metrics) == 30
+    assert rows_of(metrics) == 20
 
 
 def test_interruption_from_the_keyboard_says_how_to_go_on(folder):
