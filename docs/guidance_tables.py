@@ -148,7 +148,7 @@ def other_agents() -> str:
         "last 10 iterations: base | constant λ | ladder |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    for task in ("Hopper", "HalfCheetah"):
+    for task in ("Hopper", "Swimmer", "HalfCheetah"):
         found = Environment(task, read_whole([GAUNTLET / f"gauntlet-{task.lower()}"]).variants)
         for heuristic in ("ensemble", "ensemble-little", "random", "zero", "reversed"):
             base = "base-little" if heuristic.endswith("-little") else "base"
@@ -169,7 +169,7 @@ def in_words(numbers: Sequence[int]) -> str:
 
 def in_order(column: Mapping[int, float], shown: Sequence[int]) -> str:
     """Write the figures of some seeds one after the other, a dash for those that there are not."""
-    return ", ".join(f"{column[seed]:,.0f}" if seed in column else "–" for seed in shown)
+    return ", ".join(f"{column[seed]:,.0f}".replace("-", "−") if seed in column else "–" for seed in shown)
 
 
 def by_seed(title: str, columns: Mapping[str, str], shown_for: Sequence[str]) -> str:
