@@ -70,7 +70,7 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
         # `load` builds the model bare and fills it afterwards: then there is no guidance yet.
         is_bare = not kwargs.get("_init_setup_model", True)
         given = inspect.signature(type(self)).bind_partial(*args, **kwargs).arguments
-        self._gamma_is_given = is_bare or "gamma" in given | kwargs
+        self._takes_gamma = not (is_bare or "gamma" in given | kwargs)  # of its guidance
         if guidance is not None:
             _check_guidance(guidance)
         elif not is_bare and prior is None:
@@ -100,7 +100,7 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
                 f"gamma={self.__dict__['gamma']}), or by {unguided}.load to go on without"
             )
         guidance = _check_guidance(self.guidance)
-        if not self._gamma_is_given and self.__dict__["gamma"] == _default_gamma(type(self).unguided):
+        if self._takes_gamma and self.__dict__["gamma"] == _default_gamma(type(self).unguided):
             self.__dict__["gamma"] = guidance.gamma
         if self.__dict__["gamma"] != guidance.gamma:
             raise ValueError(
@@ -141,7 +141,7 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
         return model
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_networks", "_in_place", "prior", "_logged"]
+        return [*super()._excluded_save_params(), "_networks", "_in_place", "_takes_gamma", "prior", "_logged"]
 
     # The ladder ------------------------------------------------------------------------------------------------------
 
@@ -165,6 +165,8 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
     def on_rung(self, rung: int) -> Iterator[None]:
         """Let the model's networks and λ be those of a rung, by its number, for a while."""
         assert self.guidance is not None
+        if rung not in range(len(self._networks)):
+            raise ValueError(f"the rungs of {self.guidance.schedule} are numbered 0 to {self.last_rung}, got {rung!r}")
         before = self._in_place
         with self.guidance.on(rung):
             self._put_in_place(rung)
@@ -437,7 +439,7 @@ def _subclass(algorithm: type[BaseAlgorithm]) -> type[Any]:
     attributes = {
         "__doc__": f"{algorithm.__name__} with heuristic guidance.",
         "__module__": __name__,
-        "__signature__": _with_guidance(algorithm),
+        "__signature__": with_keywords(algorithm, guidance=Guidance, prior=PriorData),
         "unguided": algorithm,
         "derivation": (guided, (algorithm,)),
     }
@@ -451,12 +453,12 @@ def _check_guidance(guidance: Any) -> Guidance:
     return guidance
 
 
-def _with_guidance(algorithm: type[BaseAlgorithm]) -> inspect.Signature:
-    """Return the algorithm's signature with `guidance` and `prior` as further keywords."""
+def with_keywords(algorithm: type[BaseAlgorithm], **added: type[Any]) -> inspect.Signature:
+    """Return the algorithm's signature with further keywords, by their types, which may be None."""
     signature = inspect.signature(algorithm)
     keywords = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
-        for name, kind in (("guidance", Guidance), ("prior", PriorData))
+        for name, kind in added.items()
     ]
     parameters = [*signature.parameters.values()]
     position = next((i for i, p in enumerate(parameters) if p.kind is p.VAR_KEYWORD), len(parameters))

@@ -20,7 +20,7 @@ from stable_baselines3.common.policies import BasePolicy
 
 from hurl.guidance import FEWER_RESETS, LARGEST_CUT_OFF
 from hurl.sb3 import internals
-from hurl.sb3.algorithms import DerivedClass, GuidedAlgorithm
+from hurl.sb3.algorithms import DerivedClass, GuidedAlgorithm, with_keywords
 from hurl.values import check_argument, number, whole
 
 
@@ -53,8 +53,9 @@ class JumpStart:
 class Curriculum:
     """For how many steps of an episode the guide acts, by what training episodes pay.
 
-    In stage 0 the guide acts alone, for one evaluation, which tells how long its episodes are. From then on there is a
-    moving average of the newest evaluations, and a stage ends with one that is close enough to the best before it.
+    In stage 0 the guide acts alone, until every environment has ended its share of one evaluation's episodes: their
+    mean length is H, for which those that end first, the short ones, would be too few. From then on there is a moving
+    average of the newest evaluations, and a stage ends with one that is close enough to the best before it.
 
     :param settings: the stages, and what is close enough
     """
@@ -63,6 +64,7 @@ class Curriculum:
         self.settings = settings
         self._stage = 0
         self._guide_length = 0.0
+        self._guide_lengths: list[list[int]] = []  # of the guide's own episodes, by environment
         self._best: float | None = None
         self._evaluations: list[float] = []
         self._returns: list[float] = []  # of the episodes since the newest evaluation
@@ -72,7 +74,7 @@ class Curriculum:
 
     def abandon_episodes(self) -> None:
         """Forget the episodes that are under way: the environments begin new ones."""
-        if self._stage == 0 and self._elapsed.any() and not self._returns:
+        if self._stage == 0 and self._elapsed.any() and not any(self._guide_lengths):
             warnings.warn(
                 f"no episode has ended in {self._elapsed.max()} steps of an environment, before it was reset, and a "
                 f"jump start judges whole episodes: {FEWER_RESETS}",
@@ -96,6 +98,8 @@ class Curriculum:
         """Return in which environments the guide acts now, shape (environments,)."""
         if len(self._elapsed) != environments:
             self._elapsed, self._paid = np.zeros(environments, np.int64), np.zeros(environments)
+        if len(self._guide_lengths) != environments:
+            self._guide_lengths = [[] for _ in range(environments)]
         return self._elapsed < self.horizon
 
     def observe(self, rewards: NDArray[Any], dones: NDArray[Any]) -> None:
@@ -104,23 +108,31 @@ class Curriculum:
         self._steps += len(ended)
         self._elapsed += 1
         self._paid += rewards
-        self._returns = [*self._returns, *self._paid[ended].tolist()]
+        if self._stage == 0:
+            self._measure_guide(ended)
+        else:
+            self._returns = [*self._returns, *self._paid[ended].tolist()]
         self._elapsed[ended], self._paid[ended] = 0, 0.0
         if len(self._returns) >= self.settings.episodes:
             self._evaluate()
             self._returns = []
 
-    def _evaluate(self) -> None:
-        if self._stage == 0:
-            # Steps of episodes under way count too: those that end first are the short ones.
-            self._guide_length, self._stage = (self._steps - self._cut_off) / len(self._returns), 1
-            if self._cut_off > LARGEST_CUT_OFF * self._steps:
-                warnings.warn(
-                    f"{self._cut_off / self._steps:.0%} of the guide's steps were in episodes that resets cut off, so "
-                    f"that its length is that of the short ones: {FEWER_RESETS}",
-                    stacklevel=2,
-                )
+    def _measure_guide(self, ended: NDArray[np.bool_]) -> None:
+        steps = zip(self._guide_lengths, self._elapsed.tolist(), ended, strict=True)
+        self._guide_lengths = [[*lengths, elapsed] if done else lengths for lengths, elapsed, done in steps]
+        count = -(-self.settings.episodes // len(ended))
+        if min(map(len, self._guide_lengths)) < count:
             return
+        self._guide_length = float(np.mean([lengths[:count] for lengths in self._guide_lengths]))
+        self._stage = 1
+        if self._cut_off > LARGEST_CUT_OFF * self._steps:
+            warnings.warn(
+                f"{self._cut_off / self._steps:.0%} of the guide's steps were in episodes that resets cut off, so "
+                f"that its length is that of the short ones: {FEWER_RESETS}",
+                stacklevel=2,
+            )
+
+    def _evaluate(self) -> None:
         self._evaluations = [*self._evaluations, float(np.mean(self._returns))][-self.settings.window :]
         if self._stage < self.settings.stages and len(self._evaluations) == self.settings.window:
             self._compare(float(np.mean(self._evaluations)))
@@ -133,7 +145,7 @@ class Curriculum:
             self._stage += 1
         self._best = max(self._best, average)
 
-    _STATE = ("_stage", "_guide_length", "_best", "_evaluations", "_returns", "_steps", "_cut_off")
+    _STATE = ("_stage", "_guide_length", "_guide_lengths", "_best", "_evaluations", "_returns", "_steps", "_cut_off")
 
     def state(self) -> dict[str, Any]:
         """Return how far it is; the episodes that are under way count as abandoned."""
@@ -143,7 +155,7 @@ class Curriculum:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned; the environments begin new episodes."""
         self.abandon_episodes()
-        state = {"cut_off": 0} | dict(state)  # not counted in earlier checkpoints
+        state = {"cut_off": 0, "guide_lengths": []} | dict(state)  # not in earlier checkpoints
         for name in self._STATE:
             setattr(self, name, state[name.removeprefix("_")])
 
@@ -275,6 +287,7 @@ def _subclass(algorithm: type[OffPolicyAlgorithm]) -> type[Any]:
     attributes = {
         "__doc__": f"{algorithm.__name__} with a jump start.",
         "__module__": __name__,
+        "__signature__": with_keywords(algorithm, jump_start=JumpStart),
         "derivation": (jump_started, (algorithm,)),
     }
     return DerivedClass(f"JumpStarted{algorithm.__name__}", (JumpStarted, algorithm), attributes)

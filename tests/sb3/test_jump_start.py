@@ -1,5 +1,6 @@
 """A jump start: a frozen copy of the policy begins every training episode, for fewer and fewer steps."""
 
+import inspect
 import pickle
 
 import numpy as np
@@ -87,10 +88,20 @@ def test_an_evaluation_is_of_several_episodes_of_any_environment():
 
 def test_the_guides_length_is_not_that_of_its_shortest_episodes():
     curriculum = Curriculum(JumpStart(stages=1, episodes=2))
-    for step in range(1, 11):
+    for step in range(1, 31):
+        assert curriculum.stage == 0
         curriculum.guided(3)
-        curriculum.observe(np.zeros(3), np.array([step % 5 == 0, False, False]))
-    assert curriculum._guide_length == 15  # 30 steps, 2 episodes
+        curriculum.observe(np.zeros(3), step % np.array([5, 10, 30]) == 0)
+    assert curriculum._guide_length == 15  # the first of each environment
+
+
+def test_the_guides_length_is_the_mean_with_many_environments():
+    generator, curriculum = np.random.default_rng(0), Curriculum(JumpStart())
+    lengths = generator.normal(300, 50, size=64).astype(int)
+    for step in range(1, lengths.max() + 1):
+        curriculum.guided(64)
+        curriculum.observe(np.zeros(64), step % lengths == 0)
+    assert curriculum._guide_length == lengths.mean()
 
 
 def test_episodes_under_way_are_forgotten_and_the_state_goes_on():
@@ -310,6 +321,7 @@ def test_result_is_a_subclass_that_is_made_once():
     assert issubclass(jump_started(sb3.SAC), sb3.SAC)
     assert jump_started(jump_started(sb3.SAC)) is jump_started(sb3.SAC)
     assert jump_started(sbx.SAC) is not jump_started(sb3.SAC)
+    assert "jump_start" in inspect.signature(jump_started(sb3.SAC)).parameters
 
 
 @pytest.mark.parametrize("algorithm", [sb3.PPO, sbx.PPO, sb3_contrib.TRPO, sb3_contrib.ARS, 7])
