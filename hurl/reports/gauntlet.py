@@ -140,7 +140,7 @@ def _paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Estimate 
     """Return the ratio of the means over the seeds that both have: a seed that is easy is so for all columns."""
     common = sorted(ours.keys() & theirs.keys())
     first, second = (np.array([column[seed] for seed in common]) for column in (ours, theirs))
-    return ratio(first, second) if common else None
+    return ratio(first, second, paired=True) if common else None
 
 
 def _mean(sample: Mapping[int, float]) -> Estimate:

@@ -216,30 +216,36 @@ def _percentile(table: Floats, percentile: float = 50) -> Floats:
     return result
 
 
-def bootstrap(statistic: Callable[..., Floats], *samples: Floats, seed: int = 0) -> Estimate:
+def bootstrap(statistic: Callable[..., Floats], *samples: Floats, paired: bool = False, seed: int = 0) -> Estimate:
     """Return a statistic of means with its 95 % percentile interval, the seeds of each sample resampled independently.
 
     :param statistic: of the means of the samples, each of them a number or an array of resampled ones
     :param samples: a number for each seed, shape (seeds,)
+    :param paired: all samples are of the same seeds in the same order, and resampled together
     """
     value = float(statistic(*(sample.mean() for sample in samples)))
     if min(len(sample) for sample in samples) < 2:
         return Estimate(value)
     generator = np.random.default_rng(seed)
-    means = [sample[generator.integers(len(sample), size=(RESAMPLES, len(sample)))].mean(axis=1) for sample in samples]
+    drawn = [generator.integers(len(sample), size=(RESAMPLES, len(sample))) for sample in samples]
+    means = [sample[drawn[0] if paired else seeds].mean(axis=1) for sample, seeds in zip(samples, drawn, strict=True)]
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(statistic(*means), (tail, 100 - tail))
     return Estimate(value, float(low), float(high))
 
 
-def ratio(ours: Floats, theirs: Floats) -> Estimate | None:
+def ratio(ours: Floats, theirs: Floats, *, paired: bool = False) -> Estimate | None:
     """Return the ratio of the means of two samples, None where theirs is not positive, for then it says nothing.
 
     It has no interval where resampled seeds of theirs could all be at 0 or below.
+
+    :param paired: see `bootstrap`
     """
     if theirs.mean() <= 0:
         return None
-    return Estimate(float(ours.mean() / theirs.mean())) if theirs.min() <= 0 else bootstrap(np.divide, ours, theirs)
+    if theirs.min() <= 0:
+        return Estimate(float(ours.mean() / theirs.mean()))
+    return bootstrap(np.divide, ours, theirs, paired=paired)
 
 
 def default_threshold(comparison: Comparison) -> float:

@@ -171,7 +171,7 @@ def test_table_picture_and_page(runs, capsys):
     out = runs / "report"
     assert "constant λ has 0.40" in capsys.readouterr().out
     table = (out / "gauntlet.md").read_text()
-    assert "ladder has 0.95 [0.93, 0.97] of the base's AUC in its worst cell, Hopper, reversed" in table
+    assert "ladder has 0.95 [0.95, 0.95] of the base's AUC in its worst cell, Hopper, reversed" in table
     assert "| **0.40 [" in table
     assert "| **0.95 [" in table
     assert table.count("**") == 4
