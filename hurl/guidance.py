@@ -183,7 +183,7 @@ class Guidance:
             raise TypeError(f"the heuristic must be a function of a batch of observations, got {heuristic!r}{hint}")
         check_gamma(gamma, may_be_one=True)
         schedule = Ladder() if schedule is None else schedule
-        if not callable(schedule) and not isinstance(schedule, Ladder):
+        if isinstance(schedule, type) or not (callable(schedule) or isinstance(schedule, Ladder)):
             raise TypeError(
                 "the schedule must be a function of the iteration, such as ConstantSchedule(0.9), or a Ladder, "
                 f"got {schedule!r}"
@@ -214,7 +214,7 @@ class Guidance:
 
     @property
     def gamma(self) -> float:
-        """γ, the discount of the original MDP."""
+        """γ, the discount of the original MDP; rungs that were chosen for one stay when another is set."""
         return self._gamma
 
     @gamma.setter

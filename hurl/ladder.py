@@ -47,7 +47,7 @@ def rungs_for(gamma: float) -> tuple[float, ...]:
     :param gamma: γ ∈ (0, 1), the discount of the original MDP
     """
     if not 0.0 < gamma < 1.0:
-        raise ValueError(f"gamma={gamma!r} gives no horizon to choose λ by: name a schedule, Ladder(0.9, 1.0)")
+        raise ValueError(f"gamma={gamma!r} gives no horizon to choose λ by: {_remedy([0.9, 1.0])}")
     return (1.0 - (1.0 - gamma) ** HORIZON_EXPONENT) / gamma, 1.0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from dataclasses import KW_ONLY, dataclass
+from numbers import Real
 from typing import Any, Protocol, Self
 
 from hurl.names import Registry
@@ -158,7 +159,9 @@ class TanhSchedule(_Configured):
 
 
 def check_coefficient(name: str, value: float) -> None:
-    """Refuse a mixing coefficient outside [0, 1]."""
+    """Refuse a mixing coefficient that is no number, or outside [0, 1]."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number in [0, 1], got {value!r}")
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
 

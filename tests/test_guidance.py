@@ -360,3 +360,8 @@ def test_unknown_names_are_attribute_errors():
 def test_a_saved_heuristic_is_loaded_first():
     with pytest.raises(TypeError, match=r"got 'heuristics/mine': load it with hurl\.load_heuristic"):
         hurl.Guidance("heuristics/mine", gamma=0.9)
+
+
+def test_a_kind_of_schedule_is_none():
+    with pytest.raises(TypeError, match=r"such as ConstantSchedule\(0\.9\), or a Ladder, got <class"):
+        Guidance(lambda batch: batch[:, 0], ConstantSchedule, gamma=0.9)

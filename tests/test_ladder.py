@@ -50,7 +50,7 @@ def test_bad_settings_are_named():
         hurl.Ladder([0.9, 1.0])
     with pytest.raises(ValueError, match=r"a ladder is for shaping='hurl', .* not for 'pbrs': give it a schedule"):
         hurl.Guidance(lambda states: np.zeros(len(states)), hurl.Ladder(0.5, 1.0), gamma=0.9, shaping="pbrs")
-    with pytest.raises(ValueError, match=r"gamma=1.0 gives no horizon .*: name a schedule, Ladder\(0.9, 1.0\)"):
+    with pytest.raises(ValueError, match=r"gamma=1.0 gives no horizon .*: write Ladder\(0.9, 1.0\)"):
         hurl.Guidance(lambda states: np.zeros(len(states)), gamma=1.0)
 
 

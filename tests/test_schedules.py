@@ -77,3 +77,8 @@ def test_rising_schedules_rise_within_bounds(schedule, lambda0, alpha, iteration
 def test_values_out_of_range_are_named(make, named):
     with pytest.raises(ValueError, match=named):
         make()
+
+
+def test_what_is_no_number_is_named():
+    with pytest.raises(TypeError, match=r"lambda_ must be a number in \[0, 1\], got '0.5'"):
+        ConstantSchedule("0.5")

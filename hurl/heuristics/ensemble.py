@@ -218,7 +218,8 @@ def choose_beta(heuristic: EnsembleLowerBound, held_out: Episodes, gamma: float)
 
         m̄ − β·d̄ ≤ Ḡ  in each group,  G the return that followed: β = max (m̄ − Ḡ)/d̄
 
-    It is cut off at 10.
+    It is cut off at 10. Behind time limits (`bootstrap`) G goes on with m itself, so that what m promises there is not
+    held against anything.
     """
     values, returns = heuristic.values(held_out.observations), _returns(held_out, gamma, heuristic).mean(axis=0)
     mean, deviation = values.mean(axis=0), values.std(axis=0)

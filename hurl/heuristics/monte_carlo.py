@@ -143,7 +143,12 @@ def judging_variance(parts: Sequence[Episodes | None], gamma: float, time_limit:
     Their own values are in the returns of `bootstrap`, whose variance shrinks as they come to agree with themselves.
     """
     returns = [first_returns(part, gamma=gamma, time_limit=time_limit) for part in parts if part is not None]
-    return next((float(variance) for variance in map(np.var, returns) if variance > 0.0), 1.0)
+    return next((float(np.var(varying)) for varying in returns if _vary(varying)), 1.0)
+
+
+def _vary(returns: NDArray[np.float64]) -> bool:
+    """Whether returns differ by more than they are rounded by."""
+    return bool(np.ptp(returns) > 1e-9 * np.abs(returns).max())
 
 
 def r_squared(targets: NDArray[Any], predictions: NDArray[Any], variance: float | None = None) -> float:
@@ -168,8 +173,10 @@ def scores(
         if part is not None:
             last_values = None if beyond is None else np.asarray(beyond(part.last_states))
             targets = discounted_returns(part, gamma=gamma, last_values=last_values)
-            if np.ptp(targets) > 0:
-                found[name] = r_squared(targets, np.asarray(h(part.observations)))
+            # h's own values are in returns that go on: see `judging_variance`.
+            judged = targets if beyond is None else first_returns(part, gamma=gamma, time_limit="bootstrap")
+            if _vary(judged):
+                found[name] = r_squared(targets, np.asarray(h(part.observations)), float(np.var(judged)))
     return found
 
 

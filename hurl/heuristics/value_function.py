@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -91,7 +92,9 @@ class ValueFunctionHeuristic(StorableHeuristic):
         if guidance is not None and not guidance.has_fallback:  # a ladder's model is that of λ = 1
             prior = getattr(model, "prior", None)
             check_estimates_original(guidance.lambda_, guidance.shaping, None if prior is None else prior.blend)
-        actor, critics = networks_of(model)
+        is_ladder = guidance is not None and guidance.has_fallback
+        with model.on_rung(model.last_rung) if is_ladder else nullcontext():  # type: ignore[attr-defined]
+            actor, critics = networks_of(model)
         space = ObservationSpace.of(model.observation_space)
         normalisation, reward_scale = _normalisation(model, space)
         return cls(

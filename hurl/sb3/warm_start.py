@@ -107,15 +107,7 @@ def warm_start(
         generator, updates = np.random.default_rng(seed), 0
         for epoch in range(1, epochs + 1):
             batches = _batches(generator, episodes.transitions, batch_size)
-            try:
-                loss = actor.run_epoch(data, batches)
-            except ValueError:  # torch's distributions refuse NaN by it
-                loss = float("nan")
-            if not np.isfinite(loss):
-                raise WarmStartError(
-                    f"cloning {episodes.name} diverged in epoch {epoch}, the loss is {loss}: lower the learning rate "
-                    f"from {actor.learning_rate}"
-                )
+            loss = _finite_epoch(actor, data, batches, f"cloning {episodes.name} diverged in epoch {epoch}")
             updates += len(batches)
             report(epoch, loss)
         actor.write()
@@ -203,7 +195,8 @@ class Rehearsal(BaseCallback):
         actor.read()
         while self.due[index] >= UPDATES_PER_CALL:
             batches = self.generator.integers(self.episodes.transitions, size=(UPDATES_PER_CALL, self.batch_size))
-            self.logger.record_mean("rehearsal/loss", actor.run_epoch(self.data, batches))
+            loss = _finite_epoch(actor, self.data, batches, f"rehearsing {self.episodes.name} diverged")
+            self.logger.record_mean("rehearsal/loss", loss)
             self.due[index] -= UPDATES_PER_CALL
         actor.write()
 
@@ -221,6 +214,17 @@ class Rehearsal(BaseCallback):
 
     def _on_step(self) -> bool:
         return True
+
+
+def _finite_epoch(actor: _JaxActor | _TorchActor, data: _Data, batches: NDArray[np.int64], diverged: str) -> float:
+    """Clone batch by batch and return the loss; refuse one that is not finite."""
+    try:
+        loss = actor.run_epoch(data, batches)
+    except ValueError:  # torch's distributions refuse NaN by it
+        loss = float("nan")
+    if not np.isfinite(loss):
+        raise WarmStartError(f"{diverged}, the loss is {loss}: lower the learning rate from {actor.learning_rate}")
+    return loss
 
 
 def _check_actor(model: BaseAlgorithm) -> None:

@@ -103,6 +103,13 @@ def test_returns_that_are_all_one_have_no_r_squared():
     assert not [name for name in MonteCarloHeuristic.fit(alike, gamma=0.9, **SMALL).metrics if name.startswith("r2")]
 
 
+def test_returns_that_differ_by_rounding_alone_have_no_r_squared_either():
+    data = random_episodes([5] * 10, [False] * 10)
+    alike = dataclasses.replace(data, rewards=np.full_like(data.rewards, 0.1))
+    fitted = MonteCarloHeuristic.fit(alike, gamma=0.9, time_limit="bootstrap", **SMALL)
+    assert not [name for name in fitted.metrics if name.startswith("r2")]
+
+
 def test_the_network_is_the_equation():
     generator = np.random.default_rng(0)
     sizes = (3, 5, 4, 2)

@@ -249,6 +249,14 @@ def test_the_last_of_several_rungs_learns_the_problem_whatever_is_blended_in():
     assert ValueFunctionHeuristic.from_agent(model).gamma == GAMMA
 
 
+def test_a_ladders_values_are_those_of_the_problem_whichever_rung_is_in_place():
+    model = guided_agent(hurl.Ladder(0.5, 1.0))
+    with model.on_rung(0), torch.no_grad():
+        model.policy.value_net.bias += 1.0
+        heuristic = ValueFunctionHeuristic.from_agent(model)
+    assert_same(heuristic(observations()), torch_values(model, observations()))
+
+
 @pytest.mark.parametrize(
     ("lambda_", "shaping", "sentence"),
     [(0.95, "hurl", "λ=0.95, so that its critic estimates values with discount"), (1.0, "pbrs", "estimates V − h")],

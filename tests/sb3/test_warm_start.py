@@ -454,3 +454,10 @@ def test_what_can_not_be_rehearsed_is_refused():
     other = dataclasses.replace(data, action_space=spaces.Box(-1, 1, (2,)))
     with pytest.raises(DatasetError, match=r"actions of Box\(-1\.0, 1\.0.*take data of the model's"):
         make("sb3.SAC").learn(9, callback=Rehearsal(other, steps=100))
+
+
+@pytest.mark.parametrize("name", ["sb3.SAC", "sbx.SAC"])
+def test_a_rehearsal_that_diverges_is_told(name):
+    model = rehearsing(name)
+    with pytest.raises(WarmStartError, match=r"rehearsing .* diverged, the loss is nan: lower the learning rate from"):
+        model.learn(200, callback=Rehearsal(episodes_of(expert, Point()), steps=1000, learning_rate=1e38))
