@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,9 @@ TimeLimit = Literal["cut", "bootstrap", "drop"]
 
 
 def check_gamma(gamma: float, *, may_be_one: bool = False) -> None:
-    """Refuse a discount outside of [0, 1), or of [0, 1] where episodes end."""
+    """Refuse a discount that is no number, or outside of [0, 1), or of [0, 1] where episodes end."""
+    if not isinstance(gamma, Real) or isinstance(gamma, bool):
+        raise TypeError(f"gamma must be a number, such as 0.99, got {gamma!r}")
     if not (0.0 <= gamma < 1.0 or (may_be_one and gamma == 1.0)):
         raise ValueError(f"gamma must lie in [0, 1{']' if may_be_one else ')'}, got {gamma!r}")
 

@@ -265,7 +265,8 @@ class Guidance:
         iteration = max(1, -(-self._target // self.steps_per_iteration))
         if iteration != self.iteration:
             if not isinstance(self.schedule, Ladder):
-                self._lambda = self.schedule(iteration)
+                value = self.schedule(iteration)
+                self._lambda = float(value) if hasattr(value, "__float__") else value  # an array of no dimension, too
                 check_coefficient(f"the schedule's value for iteration {iteration}", self._lambda)
             self._time_heuristic()
             self.iteration = iteration

@@ -42,7 +42,7 @@ class PriorData:
         if self.dataset is None:
             raise TypeError("prior data needs a dataset: a Minari dataset or its id, or episodes, got None")
         for name, value in (("share", self.share), ("blend", 1.0 if self.blend is None else self.blend)):
-            if not isinstance(value, Real):
+            if not isinstance(value, Real) or isinstance(value, bool):
                 raise TypeError(f"{name} must be a number, got {value!r}")
         if not 0.0 < self.share < 1.0:
             raise ValueError(

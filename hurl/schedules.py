@@ -160,7 +160,7 @@ class TanhSchedule(_Configured):
 
 def check_coefficient(name: str, value: float) -> None:
     """Refuse a mixing coefficient that is no number, or outside [0, 1]."""
-    if not isinstance(value, Real):
+    if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"{name} must be a number in [0, 1], got {value!r}")
     if not 0.0 <= value <= 1.0:
         raise ValueError(f"{name} must lie in [0, 1], got {value!r}")

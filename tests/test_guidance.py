@@ -362,6 +362,17 @@ def test_a_saved_heuristic_is_loaded_first():
         hurl.Guidance("heuristics/mine", gamma=0.9)
 
 
+@pytest.mark.parametrize("one", [np.float64, np.array, torch.tensor])
+def test_a_schedule_may_return_an_array_with_one_number(one):
+    assert Guidance(lambda batch: batch[:, 0], lambda iteration: one(0.5), gamma=0.9).lambda_ == 0.5
+
+
+@pytest.mark.parametrize("gamma", ["0.9", None, [0.9], True])
+def test_a_gamma_that_is_no_number_is_named(gamma):
+    with pytest.raises(TypeError, match=r"gamma must be a number, such as 0\.99, got "):
+        Guidance(lambda batch: batch[:, 0], gamma=gamma)
+
+
 def test_a_kind_of_schedule_is_none():
     with pytest.raises(TypeError, match=r"such as ConstantSchedule\(0\.9\), or a Ladder, got <class"):
         Guidance(lambda batch: batch[:, 0], ConstantSchedule, gamma=0.9)

@@ -79,6 +79,7 @@ def test_values_out_of_range_are_named(make, named):
         make()
 
 
-def test_what_is_no_number_is_named():
-    with pytest.raises(TypeError, match=r"lambda_ must be a number in \[0, 1\], got '0.5'"):
-        ConstantSchedule("0.5")
+@pytest.mark.parametrize("value", ["0.5", None, True])
+def test_what_is_no_number_is_named(value):
+    with pytest.raises(TypeError, match=rf"lambda_ must be a number in \[0, 1\], got {value!r}"):
+        ConstantSchedule(value)

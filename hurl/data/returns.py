@@ -31,15 +31,16 @@ def discounted_returns(
     return returns
 
 
-def first_returns(episodes: Episodes, *, gamma: float, time_limit: TimeLimit) -> NDArray[np.float64]:
-    """Return the returns that a fit begins with, when there is no heuristic yet to go on with behind time limits.
+def own_returns(episodes: Episodes, *, gamma: float, time_limit: TimeLimit) -> NDArray[np.float64]:
+    """Return what followed each transition by the episodes alone: no heuristic tells what is behind time limits.
 
     With `bootstrap` an episode goes on behind its limit as it was on the whole: v(s_T) is the mean of its own returns,
 
         v = (1/T)·Σ_t (G_t + γ^{T−t}·v) = Σ_t G_t / Σ_t (1 − γ^{T−t})    with G_t the returns that are cut off
 
-    which is right where rewards come at one rate. Begun with v = 0, a fit needs about 1/(1 − mean γ^{T−t}) epochs to
-    get near, forty for limits of 50 steps and γ = 0.999.
+    which is right where rewards come at one rate. A fit begins with them (with v = 0 it needs about
+    1/(1 − mean γ^{T−t}) epochs to get near, forty for limits of 50 steps and γ = 0.999) and is judged by them: where
+    γ^{T−t} is near 1, a heuristic would be right about returns that go on with itself, whatever it says.
 
     :return: shape (N,)
     """

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
-from hurl.data.returns import first_returns, usable_episodes
+from hurl.data.returns import own_returns, usable_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
-from hurl.heuristics.monte_carlo import judging_variance, r_squared, scores, vector_space
+from hurl.heuristics.monte_carlo import held_out_judge, scores, vector_space
 from hurl.heuristics.network import (
     Fitting,
     Network,
@@ -54,6 +54,7 @@ class EnsembleLowerBound(StorableHeuristic):
     """
 
     observation_space: ObservationSpace
+    time_limit: TimeLimit
 
     def __init__(
         self,
@@ -117,25 +118,18 @@ class EnsembleLowerBound(StorableHeuristic):
         begun, origin = perf_counter(), data_origin(episodes, gamma)
         n, inputs = space.n, as_inputs(train.observations, space)
         generators = np.random.default_rng(seed).spawn(members)
-        scale = prior * float(discounted_returns(train, gamma=gamma).std())
+        first = own_returns(train, gamma=gamma, time_limit=time_limit)
+        scale = prior * float(first.std())
         priors = [_prior(inputs, n, scale, generator) for generator in generators] if prior else []
         known = np.array([_evaluate(network, inputs, n) for network in priors]) if priors else np.zeros((members, 1))
 
         def ensemble(networks: Sequence[Network]) -> EnsembleLowerBound:
             return cls(networks, 0.0, time_limit, priors, **origin)
 
-        first = first_returns(train, gamma=gamma, time_limit=time_limit)
-        variance = judging_variance((held_out, train), gamma, time_limit)
-
         def targets(networks: Sequence[Network] | None) -> list[Floats]:
             return list((first if networks is None else _returns(train, gamma, ensemble(networks))) - known)
 
-        def judge(networks: Sequence[Network]) -> float:
-            assert held_out is not None
-            fitted = ensemble(networks)
-            returns = _returns(held_out, gamma, fitted).mean(axis=0)
-            return r_squared(returns, fitted.mean(held_out.observations), variance)
-
+        judge = None if held_out is None else held_out_judge(train, held_out, gamma, time_limit)
         networks, metrics = fit_networks(
             inputs,
             [_half(train, generator) for generator in generators],
@@ -143,11 +137,11 @@ class EnsembleLowerBound(StorableHeuristic):
             n=n,
             fitting=settings,
             seeds=[int(generator.integers(2**31)) for generator in generators],
-            judge=judge if held_out is not None else None,
+            judge=None if judge is None else lambda networks: judge(ensemble(networks).mean),
             report=report,
         )
         fitted = ensemble(networks)
-        metrics |= scores(train, held_out, gamma, fitted.mean, fitted.mean if time_limit == "bootstrap" else None)
+        metrics |= scores(train, held_out, gamma, time_limit, fitted.mean)
         if beta is None:
             assert held_out is not None
             beta = choose_beta(fitted, held_out, gamma)
@@ -218,10 +212,10 @@ def choose_beta(heuristic: EnsembleLowerBound, held_out: Episodes, gamma: float)
 
         m̄ − β·d̄ ≤ Ḡ  in each group,  G the return that followed: β = max (m̄ − Ḡ)/d̄
 
-    It is cut off at 10. Behind time limits (`bootstrap`) G goes on with m itself, so that what m promises there is not
-    held against anything.
+    It is cut off at 10. G are the episodes' `own_returns`: where they go on behind time limits, not by what m promises.
     """
-    values, returns = heuristic.values(held_out.observations), _returns(held_out, gamma, heuristic).mean(axis=0)
+    returns = own_returns(held_out, gamma=gamma, time_limit=heuristic.time_limit)
+    values = heuristic.values(held_out.observations)
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     groups = [*np.array_split(np.argsort(mean, kind="stable"), min(GROUPS, len(mean))), held_out.starts]
     needed = [(mean[group].mean() - returns[group].mean()) / max(deviation[group].mean(), 1e-9) for group in groups]

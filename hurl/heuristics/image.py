@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
-from hurl.data.returns import first_returns, usable_episodes
+from hurl.data.returns import own_returns, usable_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
-from hurl.heuristics.monte_carlo import r_squared
+from hurl.heuristics.monte_carlo import held_out_judge, vary
 from hurl.heuristics.network import Fitting, check_loss
 from hurl.heuristics.storage import check_shape
 
@@ -81,7 +81,10 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
         train, held_out = episodes.split(validation, seed) if validation else (episodes, None)
         del episodes  # images are large: what the two parts hold is not kept twice
         begun = perf_counter()
-        targets = first_returns(train, gamma=gamma, time_limit=time_limit)
+        targets = own_returns(train, gamma=gamma, time_limit=time_limit)
+        judge = None
+        if held_out is not None and vary(own_returns(held_out, gamma=gamma, time_limit=time_limit)):
+            judge = held_out_judge(train, held_out, gamma, time_limit)
         regression = Regression(shape, targets, learning_rate, seed)
 
         def returns_of(part: Episodes) -> NDArray[np.float64]:
@@ -100,8 +103,8 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
                 losses.append(regression.update(train, targets, batch))
                 check_loss(losses[-1], epoch + 1, learning_rate)
                 report(len(losses), epochs * updates, losses[-1], score)
-            if held_out is not None:
-                score = r_squared(returns_of(held_out), regression.predict(held_out.observations))
+            if judge is not None:
+                score = judge(regression.predict)
         loss = float(np.mean(losses[-updates:]))
         origin["metrics"] = {"epochs": epochs, "loss": loss, "seconds": perf_counter() - begun}
         if score is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
-from hurl.data.returns import first_returns, usable_episodes
+from hurl.data.returns import own_returns, usable_episodes
 from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
 from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network, in_chunks
 
-__all__ = ["MonteCarloHeuristic", "fit_returns", "judging_variance", "r_squared", "returns_of", "scores"]
+__all__ = ["MonteCarloHeuristic", "fit_returns", "held_out_judge", "r_squared", "returns_of", "scores", "vary"]
 
 
 @register("monte-carlo")
@@ -100,13 +100,7 @@ def fit_returns(
     if fitting.patience is not None and held_out is None:
         raise ValueError("patience needs episodes to be held out: set validation above 0")
     space = vector_space(train)
-    variance = judging_variance((held_out, train), gamma, time_limit)
-
-    def judge(network: Network) -> float:
-        assert held_out is not None
-        targets = returns_of(held_out, gamma, time_limit, network, space)
-        return r_squared(targets, predict(network, held_out.observations, space), variance)
-
+    judge = None if held_out is None else held_out_judge(train, held_out, gamma, time_limit)
     inputs = as_inputs(train.observations, space)
     network, metrics = fit_network(
         inputs,
@@ -114,11 +108,10 @@ def fit_returns(
         n=space.n,
         fitting=fitting,
         seed=seed,
-        judge=judge if held_out is not None else None,
+        judge=None if judge is None else lambda network: judge(partial(predict, network, space=space)),
         report=report,
     )
-    values = partial(predict, network, space=space)
-    return network, metrics | scores(train, held_out, gamma, values, values if time_limit == "bootstrap" else None)
+    return network, metrics | scores(train, held_out, gamma, time_limit, partial(predict, network, space=space))
 
 
 def vector_space(episodes: Episodes) -> ObservationSpace:
@@ -137,17 +130,20 @@ def predict(network: Network, observations: Any, space: ObservationSpace) -> NDA
     return in_chunks(lambda inputs: network(inputs)[:, 0], as_inputs(observations, space))
 
 
-def judging_variance(parts: Sequence[Episodes | None], gamma: float, time_limit: TimeLimit) -> float:
-    """Return σ² of the first part whose returns vary, by which networks are compared while they are fitted.
+def held_out_judge(
+    train: Episodes, held_out: Episodes, gamma: float, time_limit: TimeLimit
+) -> Callable[[Heuristic], float]:
+    """Return what networks are compared by while they are fitted: R² on the held-out episodes, by `own_returns`.
 
-    Their own values are in the returns of `bootstrap`, whose variance shrinks as they come to agree with themselves.
+    Where these returns are all one, failures of a sparse task, σ² is that of the episodes that are fitted.
     """
-    returns = [first_returns(part, gamma=gamma, time_limit=time_limit) for part in parts if part is not None]
-    return next((float(np.var(varying)) for varying in returns if _vary(varying)), 1.0)
+    returns, others = (own_returns(part, gamma=gamma, time_limit=time_limit) for part in (held_out, train))
+    variance = next((float(np.var(part)) for part in (returns, others) if vary(part)), 1.0)
+    return lambda h: r_squared(returns, np.asarray(h(held_out.observations)), variance)
 
 
-def _vary(returns: NDArray[np.float64]) -> bool:
-    """Whether returns differ by more than they are rounded by."""
+def vary(returns: NDArray[np.float64]) -> bool:
+    """Return whether returns differ by more than they are rounded by."""
     return bool(np.ptp(returns) > 1e-9 * np.abs(returns).max())
 
 
@@ -162,21 +158,18 @@ def r_squared(targets: NDArray[Any], predictions: NDArray[Any], variance: float 
 
 
 def scores(
-    train: Episodes, held_out: Episodes | None, gamma: float, h: Heuristic, beyond: Heuristic | None
+    train: Episodes, held_out: Episodes | None, gamma: float, time_limit: TimeLimit, h: Heuristic
 ) -> dict[str, float]:
-    """Return R² on the episodes that h was fitted to, and on those held out, if any; none of returns that are all one.
+    """Return R² by `own_returns` on the episodes that h was fitted to, and on those held out, if any.
 
-    :param beyond: the values that returns go on with beyond a time limit; None where they are cut
+    There is none of returns that are all one.
     """
     found = {}
     for name, part in (("r2_training", train), ("r2_held_out", held_out)):
         if part is not None:
-            last_values = None if beyond is None else np.asarray(beyond(part.last_states))
-            targets = discounted_returns(part, gamma=gamma, last_values=last_values)
-            # h's own values are in returns that go on: see `judging_variance`.
-            judged = targets if beyond is None else first_returns(part, gamma=gamma, time_limit="bootstrap")
-            if _vary(judged):
-                found[name] = r_squared(targets, np.asarray(h(part.observations)), float(np.var(judged)))
+            returns = own_returns(part, gamma=gamma, time_limit=time_limit)
+            if vary(returns):
+                found[name] = r_squared(returns, np.asarray(h(part.observations)))
     return found
 
 
@@ -185,6 +178,6 @@ def returns_of(
 ) -> NDArray[np.float64]:
     """Return G of each transition; where time limits are bootstrapped, with the network's values beyond them."""
     if time_limit != "bootstrap" or network is None:
-        return first_returns(episodes, gamma=gamma, time_limit=time_limit)
+        return own_returns(episodes, gamma=gamma, time_limit=time_limit)
     last_values = predict(network, episodes.last_states, space)
     return discounted_returns(episodes, gamma=gamma, last_values=last_values)

@@ -111,7 +111,7 @@ class OfflineRLHeuristic(StorableHeuristic):
             noise = np.concatenate([half, -half]).astype(np.float32)  # in pairs, so that their mean is exactly 0
         heuristic = cls(algorithm, networks, noise, **data_origin(episodes, gamma, steps=steps, loss=loss))
         heuristic._check_convergence(train)
-        heuristic.metrics |= scores(train, held_out, gamma, heuristic, heuristic)
+        heuristic.metrics |= scores(train, held_out, gamma, "bootstrap", heuristic)
         heuristic.metrics["seconds"] = perf_counter() - begun
         return heuristic
 

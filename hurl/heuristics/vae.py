@@ -180,8 +180,7 @@ class VAEFilteredHeuristic(StorableHeuristic):
         # a batch of another size may be rounded otherwise, which must not make a state at the limit unknown
         threshold = float(np.percentile(losses, percentile)) * (1 + ROUNDING)
         heuristic = cls(values.network, vae, threshold, float(lowest), time_limit, **values.origin())
-        beyond = values if time_limit == "bootstrap" else None
-        heuristic.metrics = values.metrics | {"vae_loss": loss} | scores(train, held_out, gamma, heuristic, beyond)
+        heuristic.metrics = values.metrics | {"vae_loss": loss} | scores(train, held_out, gamma, time_limit, heuristic)
         heuristic.metrics["seconds"] = perf_counter() - begun
         return heuristic
 

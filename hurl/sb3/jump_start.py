@@ -7,7 +7,7 @@ rest; h falls to 0 as the returns of both together allow.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
@@ -54,8 +54,10 @@ class Curriculum:
     """For how many steps of an episode the guide acts, by what training episodes pay.
 
     In stage 0 the guide acts alone, until every environment has ended its share of one evaluation's episodes: their
-    mean length is H, for which those that end first, the short ones, would be too few. From then on there is a moving
-    average of the newest evaluations, and a stage ends with one that is close enough to the best before it.
+    mean length is H, for which those that end first, the short ones, would be too few. (One that
+    a reset cuts off counts if it was the longest so far: where resets come often, no long one ever ends.) From then on
+    there is a moving average of the newest evaluations, and a stage ends with one that is close enough to the best
+    before it.
 
     :param settings: the stages, and what is close enough
     """
@@ -74,13 +76,14 @@ class Curriculum:
 
     def abandon_episodes(self) -> None:
         """Forget the episodes that are under way: the environments begin new ones."""
-        if self._stage == 0 and self._elapsed.any() and not any(self._guide_lengths):
+        if self._stage == 0 and any(steps and not lengths for steps, lengths in self._under_way()):
             warnings.warn(
                 f"no episode has ended in {self._elapsed.max()} steps of an environment, before it was reset, and a "
                 f"jump start judges whole episodes: {FEWER_RESETS}",
                 stacklevel=2,
             )
         self._cut_off += int(self._elapsed.sum())
+        self._guide_lengths = self._lengths_if_abandoned()
         self._elapsed, self._paid = np.zeros(0, np.int64), np.zeros(0)
 
     @property
@@ -145,12 +148,26 @@ class Curriculum:
             self._stage += 1
         self._best = max(self._best, average)
 
+    def _under_way(self) -> Iterable[tuple[int, list[int]]]:
+        """Return the steps of each environment's present episode, and the lengths of those that it has ended."""
+        steps = self._elapsed.tolist() or [0] * len(self._guide_lengths)
+        return zip(steps, self._guide_lengths, strict=True)
+
+    def _lengths_if_abandoned(self) -> list[list[int]]:
+        """Return the lengths of the guide's episodes, with those under way that are longer than what has ended."""
+        if self._stage > 0:
+            return self._guide_lengths
+        return [
+            [*known, steps] if steps and steps >= max(known, default=0) else known for steps, known in self._under_way()
+        ]
+
     _STATE = ("_stage", "_guide_length", "_guide_lengths", "_best", "_evaluations", "_returns", "_steps", "_cut_off")
 
     def state(self) -> dict[str, Any]:
         """Return how far it is; the episodes that are under way count as abandoned."""
         state = {name.removeprefix("_"): getattr(self, name) for name in self._STATE}
-        return state | {"cut_off": self._cut_off + int(self._elapsed.sum())}
+        cut_off = self._cut_off + int(self._elapsed.sum())
+        return state | {"cut_off": cut_off, "guide_lengths": self._lengths_if_abandoned()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned; the environments begin new episodes."""

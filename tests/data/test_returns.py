@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hurl.data import DatasetError, discounted_returns
-from hurl.data.returns import first_returns, usable_episodes
+from hurl.data.returns import own_returns, usable_episodes
 from tests.data.examples import random_episodes
 
 
@@ -76,9 +76,9 @@ def test_a_fit_begins_with_episodes_that_go_on_at_their_own_rate():
     gamma, limit = 0.999, 50
     rates = np.repeat([1.0, 2.0, -3.0], limit)
     endless = dataclasses.replace(random_episodes([limit] * 3, [False] * 3), rewards=rates)
-    np.testing.assert_allclose(first_returns(endless, gamma=gamma, time_limit="bootstrap"), rates / (1 - gamma))
+    np.testing.assert_allclose(own_returns(endless, gamma=gamma, time_limit="bootstrap"), rates / (1 - gamma))
     np.testing.assert_allclose(
-        first_returns(endless, gamma=gamma, time_limit="cut"), discounted_returns(endless, gamma=gamma)
+        own_returns(endless, gamma=gamma, time_limit="cut"), discounted_returns(endless, gamma=gamma)
     )
 
 
@@ -86,7 +86,7 @@ def test_a_fit_begins_with_episodes_that_go_on_at_their_own_rate():
 def test_what_a_fit_begins_with_behind_a_limit_is_the_mean_of_its_episode(shape, gamma, seed):
     lengths, terminated = zip(*shape, strict=True)
     episodes = random_episodes(lengths, terminated, seed=seed)
-    begun = first_returns(episodes, gamma=gamma, time_limit="bootstrap")
+    begun = own_returns(episodes, gamma=gamma, time_limit="bootstrap")
     means = np.array([part.mean() for part in np.split(begun, episodes.ends[:-1])])
     np.testing.assert_allclose(begun, by_hand(episodes, gamma, means), rtol=1e-6, atol=1e-6)
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+from hurl.data.returns import own_returns
 from hurl.guidance import HeuristicError
 from hurl.heuristics import EnsembleLowerBound
 from hurl.heuristics.ensemble import choose_beta
@@ -66,7 +67,7 @@ def test_it_sees_past_time_limits_however_few_and_short_the_episodes(count, limi
     fitted = EnsembleLowerBound.fit(endless, gamma=gamma, seed=1, hidden=(32,))
     errors = fitted.mean(endless.observations) - rates / (1 - gamma)
     assert abs(errors.mean()) < 50  # of values of about 1,000, spread by 290
-    assert errors.std() < 150
+    assert errors.std() < 200
 
 
 def test_held_out_episodes_that_paid_nothing_still_tell_networks_apart():
@@ -145,6 +146,29 @@ def test_beta_is_what_the_most_promising_states_need():
     assert choose_beta(Fixed(), honest, gamma=0.9) == 1.0, "a deviation is the least"
     hopeless = dataclasses.replace(episodes, rewards=promised.astype(float) - 1000)
     assert choose_beta(Fixed(), hopeless, gamma=0.9) == 10.0, "ten are the most"
+
+
+def test_beta_is_what_the_first_states_of_episodes_need():
+    """All states promise 5; four steps pay it, the first of each episode 2 less, as none of the tenths does alone."""
+    count, length = 20, 10
+    pays = np.tile([3.0, *[5.0 + 2 / 9] * 9], count)
+    episodes = dataclasses.replace(
+        random_episodes([length] * count, [True] * count, observation_space=gym.spaces.Box(-10, 10, (1,), np.float32)),
+        states=np.full((count * (length + 1), 1), 5, np.float32),
+        rewards=pays,
+    )
+    assert choose_beta(Fixed(), episodes, gamma=0.0) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("time_limit", ["cut", "bootstrap"])
+def test_priors_have_the_deviation_of_the_returns_that_are_fitted(time_limit):
+    episodes = random_episodes([20] * 30, [False] * 30)
+    fitted = EnsembleLowerBound.fit(
+        episodes, gamma=0.99, prior=2.0, time_limit=time_limit, validation=0.0, beta=1.0, **SMALL
+    )
+    returns = own_returns(episodes, gamma=0.99, time_limit=time_limit)
+    for prior in fitted.priors:
+        assert prior(episodes.observations).std() == pytest.approx(2 * returns.std(), rel=1e-3)
 
 
 def test_fitting_stops_when_held_out_episodes_are_predicted_no_better():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from hurl.data import discounted_returns
+from hurl.data.returns import own_returns
 from hurl.guidance import HeuristicError
-from hurl.heuristics import MonteCarloHeuristic
+from hurl.heuristics import EnsembleLowerBound, MonteCarloHeuristic
 from hurl.heuristics.monte_carlo import r_squared
 from hurl.heuristics.network import Network
 from tests.data.examples import random_episodes
@@ -97,6 +98,16 @@ def test_r_squared_is_of_episodes_that_were_not_fitted():
     assert heuristic.metrics["r2_held_out"] < 0.1
 
 
+@pytest.mark.parametrize("kind", [MonteCarloHeuristic, EnsembleLowerBound])
+def test_r_squared_behind_time_limits_is_not_of_what_h_says_there(kind):
+    """Episodes with a rate of reward each, of which their states tell nothing: no h knows their returns."""
+    episodes = random_episodes([50] * 60, [False] * 60)
+    rates = np.repeat(np.random.default_rng(0).normal(size=60), 50)
+    untold = dataclasses.replace(episodes, rewards=rates)
+    fitted = kind.fit(untold, gamma=0.999, time_limit="bootstrap", hidden=(32,), epochs=5)
+    assert fitted.metrics["r2_held_out"] < 0.1
+
+
 def test_returns_that_are_all_one_have_no_r_squared():
     data = random_episodes([5] * 10, [True] * 10)
     alike = dataclasses.replace(data, rewards=np.zeros_like(data.rewards))
@@ -104,8 +115,9 @@ def test_returns_that_are_all_one_have_no_r_squared():
 
 
 def test_returns_that_differ_by_rounding_alone_have_no_r_squared_either():
-    data = random_episodes([5] * 10, [False] * 10)
-    alike = dataclasses.replace(data, rewards=np.full_like(data.rewards, 0.1))
+    data = random_episodes([5, 7, 11] * 4, [False] * 12)
+    alike = dataclasses.replace(data, rewards=np.full_like(data.rewards, 1 / 3))
+    assert np.ptp(own_returns(alike, gamma=0.9, time_limit="bootstrap")) > 0
     fitted = MonteCarloHeuristic.fit(alike, gamma=0.9, time_limit="bootstrap", **SMALL)
     assert not [name for name in fitted.metrics if name.startswith("r2")]
 

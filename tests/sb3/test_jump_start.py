@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -132,6 +133,22 @@ def test_the_guides_length_counts_no_episode_that_was_cut_off():
         with pytest.warns(UserWarning, match=r"17% of the guide's steps were in episodes that resets cut off"):
             play(curriculum, 10, 1.0)
         assert curriculum._guide_length == 10
+
+
+def test_long_episodes_that_resets_always_cut_off_keep_the_guide_from_its_stages_no_longer():
+    """Of four environments one has episodes that are longer than a run goes on without a reset."""
+    curriculum = Curriculum(JumpStart(stages=1, episodes=8))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for step in range(1, 301):
+            curriculum.guided(4)
+            curriculum.observe(np.zeros(4), step % np.array([5, 5, 5, 1000]) == 0)
+            if step % 50 == 0:
+                curriculum.abandon_episodes()
+    assert curriculum.stage == 1
+    assert curriculum._guide_length == (5 + 5 + 5 + 50) / 4
+    assert "no episode has ended in 50 steps" in str(warned[0].message)
+    assert "of the guide's steps were in episodes that resets cut off" in str(warned[1].message)
 
 
 def test_a_guide_whose_episodes_never_end_is_warned_of():
@@ -321,7 +338,8 @@ def test_result_is_a_subclass_that_is_made_once():
     assert issubclass(jump_started(sb3.SAC), sb3.SAC)
     assert jump_started(jump_started(sb3.SAC)) is jump_started(sb3.SAC)
     assert jump_started(sbx.SAC) is not jump_started(sb3.SAC)
-    assert "jump_start" in inspect.signature(jump_started(sb3.SAC)).parameters
+    parameters = inspect.signature(jump_started(sb3.SAC)).parameters
+    assert set(parameters) == {*inspect.signature(sb3.SAC).parameters, "jump_start"}
 
 
 @pytest.mark.parametrize("algorithm", [sb3.PPO, sbx.PPO, sb3_contrib.TRPO, sb3_contrib.ARS, 7])

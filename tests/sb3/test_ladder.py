@@ -1,5 +1,6 @@
 """A ladder: every rung learns its own reshaped problem from the same data, and the best of them acts."""
 
+from itertools import pairwise
 from threading import Lock
 
 import gymnasium as gym
@@ -444,3 +445,21 @@ def test_a_rung_that_is_not_there_is_named(rung, walk):
     model = laddered("sb3.TD3", walk)
     with pytest.raises(ValueError, match=rf"numbered 0 to 1, got {rung}"), model.on_rung(rung):
         pass
+
+
+def test_a_turn_begins_without_what_another_rungs_networks_remember(walk):
+    """On-policy episodes go on over a change of the turn; what a recurrent policy has kept of them does not."""
+
+    class Starts(BaseCallback):
+        def _on_step(self):
+            return True
+
+        def _on_rollout_end(self):
+            found.append((self.model._turn, bool(self.model.rollout_buffer.episode_starts[0].all())))
+
+    found = []
+    laddered("contrib.RecurrentPPO", walk, **PPO | {"n_steps": 10, "batch_size": 10}).learn(400, callback=Starts())
+    changed = [begun for (before, _), (turn, begun) in pairwise(found) if turn != before]
+    assert changed
+    assert all(changed)
+    assert not all(begun for (before, _), (turn, begun) in pairwise(found) if turn == before)

@@ -77,6 +77,27 @@ def test_logged_observations_and_actions_belong_together(walk):
     np.testing.assert_array_equal(following, np.stack([numbers, times + 1], 1))
 
 
+def test_heuristic_is_called_once_for_each_logged_transition(walk):
+    asked = []
+
+    def watched(observations):
+        asked.append((observations[:, 0] >= FIRST).sum())
+        return heuristic(observations)
+
+    guidance = hurl.Guidance(watched, hurl.ConstantSchedule(0.6), gamma=GAMMA)
+    data = logged()
+    hurl.guided(sb3.SAC)("MlpPolicy", walk(), guidance=guidance, prior=hurl.PriorData(data), **OPTIONS).learn(60)
+    assert sum(asked) == data.transitions
+
+
+def test_time_limits_end_logged_episodes_too_where_a_buffer_takes_them_for_ends(walk):
+    buffer = {"replay_buffer_kwargs": {"handle_timeout_termination": False}}
+    for (episode, time), reward, done, _ in columns(learn(walk(), **buffer).replay_buffer.sample(300)):
+        if episode >= FIRST:
+            assert done == (time + 1 == LENGTH)
+            assert not done or reward == 10.0 * episode + time
+
+
 def test_n_step_returns_end_with_the_logged_episode(walk):
     model = learn(walk(), n_steps=3)
     by_hand, lengths = ByHand(0.6), set()
