@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,22 +26,55 @@ DOCS = Path(__file__).resolve().parent
 LOGGED_DATA, SAFE_GUIDANCE = DOCS / "logged-data.md", DOCS / "safe-guidance.md"
 RESULTS = DOCS.parent / "results"
 LOGGED, GAUNTLET = RESULTS / "logged-data", RESULTS / "gauntlet"
-CONTINUED = LOGGED / "bootstrap"  # with prior data, and h fitted to returns that go on behind time limits
+CONTINUED = LOGGED / "bootstrap"  # another agent's data, and h fitted to returns that go on behind time limits
 BASELINE = "sac-bc"
-# The tasks, the folders of their runs, and how the gauntlet calls variants that both have.
-SHARED = {"base": BASELINE, "ladder-ensemble-cut": "hurl-ladder", "constant-ensemble-cut": "hurl-ensemble"}
-TASKS = {
-    "Hopper": ([LOGGED / "hopper", GAUNTLET / "gauntlet-hopper"], SHARED),
-    "Hopper, little data": (
-        [LOGGED / "little" / "hopper", GAUNTLET / "gauntlet-hopper"],
-        {f"{name}-little": ours for name, ours in SHARED.items()},
-    ),
-    "Swimmer": ([LOGGED / "swimmer", GAUNTLET / "gauntlet-swimmer"], SHARED),
-    "HalfCheetah": ([LOGGED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], SHARED),
-    "maze": ([LOGGED / "point-maze"], {}),
-}
+FITS, FIT_SEEDS = RESULTS / "fits", (6, 7)  # h fitted in several ways to the same data
+# How the gauntlet calls variants that the presets have too, with returns that stop at time limits.
+BASE = {"base": BASELINE}
+CUT = BASE | {"ladder-ensemble-cut": "hurl-ladder", "constant-ensemble-cut": "hurl-ensemble"}
 # The seeds of the gauntlet with data of other runs of SAC, which the rest of a task was not run with.
 OTHER_AGENTS = {"Hopper": (5, 6, 7), "Hopper, little data": (5, 6, 7), "Swimmer": (3, 4), "HalfCheetah": (3, 4, 5)}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a table is of: runs of one environment, by the names of the preset that compares them all.
+
+    :param folders: where the runs are
+    :param names: of variants, where a folder has another name for them
+    :param seeds: which count, or None for all but those of other agents
+    """
+
+    title: str
+    folders: Sequence[Path]
+    names: Mapping[str, str]
+    seeds: Sequence[int] | None = None
+
+    def has(self, seed: int) -> bool:
+        """Whether a seed counts."""
+        return seed not in OTHER_AGENTS.get(self.title, ()) if self.seeds is None else seed in self.seeds
+
+
+MAZE = Task("maze", [LOGGED / "point-maze"], {})
+# One agent's data, and returns that stop at time limits; but for the maze.
+TASKS = (
+    Task("Hopper", [LOGGED / "hopper", GAUNTLET / "gauntlet-hopper"], CUT),
+    Task(
+        "Hopper, little data",
+        [LOGGED / "little" / "hopper", GAUNTLET / "gauntlet-hopper"],
+        {f"{name}-little": ours for name, ours in CUT.items()},
+    ),
+    Task("Swimmer", [LOGGED / "swimmer", GAUNTLET / "gauntlet-swimmer"], CUT),
+    Task("HalfCheetah", [LOGGED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], CUT),
+    MAZE,
+)
+# Another agent's data, and returns that go on, which is the default.
+NEW_TASKS = (
+    Task("Hopper", [CONTINUED / "hopper", GAUNTLET / "gauntlet-hopper"], BASE, seeds=(6, 7)),
+    Task("Swimmer", [CONTINUED / "swimmer", GAUNTLET / "gauntlet-swimmer"], BASE, seeds=(3, 4)),
+    Task("HalfCheetah", [CONTINUED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], BASE, seeds=(4, 5)),
+    MAZE,
+)
 OFFSETS = {"maze": 300.0}  # a return of −300 is the worst there is, so that ratios are of what is gained over it
 VARIANTS = (
     BASELINE,
@@ -52,22 +86,20 @@ VARIANTS = (
     "hurl-ensemble",
     "hurl-prior",
 )
-PICTURES = {"returns": "logged-data", "scores": "logged-data-scores", "profiles": "logged-data-profiles"}
 
 
-def read_task(title: str) -> Environment:
-    """Return the runs of a task, by the names of the preset that compares them all."""
-    folders, names = TASKS[title]
-    found = read_whole(folders)
+def read_task(task: Task) -> Environment:
+    """Return the runs of a task."""
+    found = read_whole(task.folders)
     renamed: dict[str, list[Run]] = {}
     for variant in found.variants:
-        runs = [run for run in variant.runs if run.config.seed not in OTHER_AGENTS.get(title, ())]
-        renamed.setdefault(names.get(variant.name, variant.name), []).extend(runs)
+        runs = [run for run in variant.runs if task.has(run.config.seed)]
+        renamed.setdefault(task.names.get(variant.name, variant.name), []).extend(runs)
     renamed = {name: runs for name, runs in renamed.items() if runs}
-    return Environment(title, [Variant(name, renamed[name]) for name in VARIANTS if name in renamed])
+    return Environment(task.title, [Variant(name, renamed[name]) for name in VARIANTS if name in renamed])
 
 
-def read_whole(folders: list[Path]) -> Environment:
+def read_whole(folders: Sequence[Path]) -> Environment:
     """Return the runs of folders, all of one environment; none may be damaged, or shorter than the others."""
     collection = collect_runs([folder for folder in folders if folder.is_dir()])
     (found,) = collection.environments
@@ -113,32 +145,22 @@ def plain(value: float) -> str:
 
 
 def time_limits() -> str:
-    """Return the table of AUCs with cut and with continued returns."""
-    return by_seed(
-        "AUC, ensemble",
-        {
-            "base": "base",
-            "constant-ensemble-cut": "constant λ, `cut`",
-            "constant-ensemble": "constant λ, `bootstrap`",
-            "ladder-ensemble-cut": "ladder, `cut`",
-            "ladder-ensemble": "ladder, `bootstrap`",
-        },
-        shown_for=("constant-ensemble", "ladder-ensemble"),
-    )
-
-
-def continued_returns() -> str:
-    """Return the table of AUCs with the heuristic that is the default now, alone and with prior data."""
-    return by_seed(
-        "AUC",
-        {
-            "base": f"`{BASELINE}`",
-            "constant-ensemble": "`hurl-ensemble`",
-            "ladder-ensemble": "`hurl-ladder`",
-            "hurl-ladder-prior": "`hurl-ladder-prior`",
-        },
-        shown_for=("hurl-ladder-prior",),
-    )
+    """Return the table of AUCs with cut and with continued returns, a row a task, the numbers of its seeds in order."""
+    columns = {
+        "base": "base",
+        "constant-ensemble-cut": "constant λ, `cut`",
+        "constant-ensemble": "constant λ, `bootstrap`",
+        "ladder-ensemble-cut": "ladder, `cut`",
+        "ladder-ensemble": "ladder, `bootstrap`",
+    }
+    lines = [f"| AUC, ensemble | seeds | {' | '.join(columns.values())} |", "|---|---|" + "---:|" * len(columns)]
+    for task in ("Hopper", "Swimmer", "HalfCheetah"):
+        found = Environment(task, read_whole([GAUNTLET / f"gauntlet-{task.lower()}"]).variants)
+        of_variant = {name: areas(found, name) for name in columns}
+        shown = sorted(of_variant["constant-ensemble"].keys() | of_variant["ladder-ensemble"].keys())
+        cells = [in_words(shown), *(in_order(column, shown) for column in of_variant.values())]
+        lines.append(f"| {task} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def other_agents() -> str:
@@ -162,6 +184,32 @@ def other_agents() -> str:
     return "\n".join(lines)
 
 
+def kinds_of_fits() -> str:
+    """Return the table of AUCs at a constant λ, a row a way to fit h to the same data, full and little."""
+    gauntlet, mc, ensemble = GAUNTLET / "gauntlet-hopper", "constant-mc", "constant-ensemble"
+    full = {
+        f"none (`{BASELINE}`)": (gauntlet, "base"),
+        "`monte-carlo`, `cut`": (gauntlet, mc),
+        "`monte-carlo`, `bootstrap`": (FITS / "mc-boot", mc),
+        "`vae`, `cut`": (FITS / "vae-cut", mc),
+        "`vae`, `bootstrap`": (FITS / "vae-boot", mc),
+        "`ensemble`, `cut`": (gauntlet, f"{ensemble}-cut"),
+        "`ensemble`, `bootstrap`": (CONTINUED / "hopper", "hurl-ensemble"),
+    }
+    little = {title: (folder, f"{name}-little") for title, (folder, name) in full.items()}
+    little["`ensemble`, `bootstrap`"] = (FITS / "ensemble-boot", f"{ensemble}-little")
+    numbers = in_words(FIT_SEEDS)
+    lines = [f"| h | full data, seeds {numbers} | mean | little data, the same | mean |", "|---|---:|---:|---:|---:|"]
+    for title in full:
+        cells = []
+        for folder, name in (full[title], little[title]):
+            found = areas(Environment("Hopper", read_whole([folder]).variants), name)
+            area = {seed: found[seed] for seed in FIT_SEEDS if seed in found}
+            cells += [in_order(area, FIT_SEEDS), f"{np.mean(list(area.values())):,.0f}" if area else "–"]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def in_words(numbers: Sequence[int]) -> str:
     """Write numbers one after the other."""
     return ", ".join(map(str, numbers))
@@ -170,22 +218,6 @@ def in_words(numbers: Sequence[int]) -> str:
 def in_order(column: Mapping[int, float], shown: Sequence[int]) -> str:
     """Write the figures of some seeds one after the other, a dash for those that there are not."""
     return ", ".join(f"{column[seed]:,.0f}".replace("-", "−") if seed in column else "–" for seed in shown)
-
-
-def by_seed(title: str, columns: Mapping[str, str], shown_for: Sequence[str]) -> str:
-    """Return a table of AUCs, a row a task, the numbers of its seeds in order.
-
-    :param columns: the variants, of the gauntlet and of those with prior data and continued returns, and their titles
-    :param shown_for: seeds are those that any of these variants has
-    """
-    lines = [f"| {title} | seeds | {' | '.join(columns.values())} |", "|---|---|" + "---:|" * len(columns)]
-    for task in ("Hopper", "Swimmer", "HalfCheetah"):
-        found = read_whole([GAUNTLET / f"gauntlet-{task.lower()}", CONTINUED / task.lower()])
-        of_variant = {name: areas(Environment(task, found.variants), name) for name in columns}
-        shown = sorted(set().union(*(of_variant[name] for name in shown_for)))
-        cells = [in_words(shown), *(in_order(column, shown) for column in of_variant.values())]
-        lines.append(f"| {task} | {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def with_prior_data(tasks: list[Environment]) -> str:
@@ -260,24 +292,29 @@ def write_page(page: Path, tables: Mapping[str, str]) -> None:
     write_whole(page, text.encode())
 
 
-def draw(report: Report, pictures: tuple[str, ...]) -> None:
-    """Draw some of the pictures of a report."""
+def draw(report: Report, pictures: tuple[str, ...], name: str) -> None:
+    """Draw some of the pictures of a report; that of returns has the name alone."""
     with tempfile.TemporaryDirectory() as folder:
         write_pictures(report, Path(folder))
         for picture in pictures:
-            write_whole(DOCS / f"{PICTURES[picture]}.png", (Path(folder) / f"{picture}.png").read_bytes())
+            file = name if picture == "returns" else f"{name}-{picture}"
+            write_whole(DOCS / f"{file}.png", (Path(folder) / f"{picture}.png").read_bytes())
 
 
 def main() -> None:
     """Write the tables and draw the pictures."""
-    tasks = [read_task(title) for title in TASKS]
+    tasks, new = ([read_task(task) for task in panel] for panel in (TASKS, NEW_TASKS))
     all_of_it = compute_report(Collection(tasks, []), baseline=BASELINE)
-    compared = compute_report(Collection(list(filter(is_complete, tasks)), []), baseline=BASELINE)
-    print("\n".join(compared.remarks))
+    compared, new_of_it = (
+        compute_report(Collection(list(filter(is_complete, panel)), []), baseline=BASELINE) for panel in (tasks, new)
+    )
+    print("\n".join([*compared.remarks, *new_of_it.remarks]))
     write_page(
         LOGGED_DATA,
-        {"ratios": ratios(tasks), "scores": scores(compared.scores), "continued returns": continued_returns()}
-        | {task.name: seeds(task) for task in tasks},
+        {"ratios": ratios(tasks), "scores": scores(compared.scores)}
+        | {"new ratios": ratios(new), "new scores": scores(new_of_it.scores)}
+        | {task.name: seeds(task) for task in tasks}
+        | {f"new {task.name}": seeds(task) for task in new if task.name != MAZE.title},
     )
     cells = gauntlet_of(collect_runs([GAUNTLET]).environments)
     write_page(
@@ -287,11 +324,13 @@ def main() -> None:
             "prior data": with_prior_data(tasks),
             "time limits": time_limits(),
             "other agents": other_agents(),
+            "kinds of fits": kinds_of_fits(),
         },
     )
     write_whole(DOCS / "gauntlet.png", gauntlet_png(cells))
-    draw(all_of_it, ("returns",))
-    draw(compared, ("scores", "profiles"))
+    draw(all_of_it, ("returns",), "logged-data")
+    draw(new_of_it, ("returns", "scores", "profiles"), "logged-data-new")
+    draw(compared, ("scores", "profiles"), "logged-data")
 
 
 if __name__ == "__main__":

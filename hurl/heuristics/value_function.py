@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -89,11 +89,13 @@ class ValueFunctionHeuristic(StorableHeuristic):
         :param model: an agent of Stable-Baselines3, sb3-contrib or SBX
         """
         guidance: Guidance | None = getattr(model, "guidance", None)
-        if guidance is not None and not guidance.has_fallback:  # a ladder's model is that of λ = 1
+        original: AbstractContextManager[None] = nullcontext()
+        if guidance is not None and guidance.has_fallback:  # a ladder learns it on its last rung
+            original = model.on_rung(model.last_rung)  # type: ignore[attr-defined]
+        elif guidance is not None:
             prior = getattr(model, "prior", None)
             check_estimates_original(guidance.lambda_, guidance.shaping, None if prior is None else prior.blend)
-        is_ladder = guidance is not None and guidance.has_fallback
-        with model.on_rung(model.last_rung) if is_ladder else nullcontext():  # type: ignore[attr-defined]
+        with original:
             actor, critics = networks_of(model)
         space = ObservationSpace.of(model.observation_space)
         normalisation, reward_scale = _normalisation(model, space)
