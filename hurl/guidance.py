@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hurl.discounting import check_gamma
-from hurl.ladder import PATIENCE, Bandit, Ladder
+from hurl.ladder import BLOCKS_TO_DECIDE, PATIENCE, Bandit, Ladder
 from hurl.names import describe_exception
 from hurl.schedules import ConstantSchedule, Schedule, check_coefficient
 from hurl.values import check_argument, whole
@@ -428,6 +428,16 @@ class Guidance:
             self._is_mixed = np.ones(len(self.acting(count)), bool)
             self._is_of_rungs = False
 
+    def check_length(self, steps: int) -> None:
+        """Warn where so many steps in all are too few for a ladder to decide in."""
+        if self.bandit is not None and self.bandit.count > 1 and steps < BLOCKS_TO_DECIDE * self.steps_per_iteration:
+            warnings.warn(
+                f"{steps:,} steps are {steps / self.steps_per_iteration:.2g} iterations of "
+                f"{self.steps_per_iteration:,}, and a ladder judges its rungs by {BLOCKS_TO_DECIDE} at the least: "
+                "lower steps_per_iteration, or learn for longer",
+                stacklevel=5,
+            )
+
     def take_turn(self, count: int) -> int:
         """Return the number of the rung that acts in all of so many environments, for who learns from the newest alone.
 
@@ -446,12 +456,12 @@ class Guidance:
         return self._turn
 
     def rung_figures(self) -> dict[str, float]:
-        """Return what each rung has paid in its newest iterations, and its share of this one's steps, by name."""
+        """Return each rung's newest returns and its share of this iteration's steps, and if it is decided, by name."""
         if self.bandit is None:
             return {}
         shares = self.rung_steps / max(1, self.rung_steps.sum())
         figures = {"return": self.bandit.means.tolist(), "share": shares.tolist()}
-        return {
+        return {"decided": float(self.bandit.decided is not None)} | {
             f"{name}_{rung:.10g}": value
             for name, values in figures.items()
             for rung, value in zip(self.rungs, values, strict=True)

@@ -27,4 +27,4 @@ def test_the_run_of_ones_own_runs_as_written(tmp_path):
     result = CliRunner().invoke(app, ["train", str(tmp_path / "my_run.yaml"), *shorter], catch_exceptions=False)
     assert result.exit_code == 0
     (row,) = RunFolder(tmp_path / "run").read_metrics()
-    assert -40 <= row.h_min < row.h_max <= 0
+    assert -160 <= row.h_min < row.h_max <= 0

@@ -125,7 +125,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print("interrupted: the same command carries on from the last checkpoint", file=sys.stderr)
+        print("interrupted: the same command carries on from the last checkpoint, if there is one yet", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
@@ -138,6 +138,7 @@ def report_error(error: BaseException) -> int:
     elif isinstance(error, OSError) and not is_input:
         message += "; nothing written before is lost: mend this and repeat the command to carry on"
     elif not is_input:
-        message = f"{type(error).__name__}: {message} (repeat with --debug for the traceback)"
+        name = "" if type(error).__module__.startswith("hurl.") else f"{type(error).__name__}: "
+        message = f"{name}{message} (repeat with --debug for the traceback)"
     print(f"error: {message}", file=sys.stderr)
     return 2 if is_input else 1

@@ -92,10 +92,12 @@ def fit(
             )
         heuristic = _take_value_function(kind, cls, run, agent, algorithm, env, trust)
     else:
-        if dataset is None or gamma is None or any(other is not None for other in (run, agent, algorithm, env)):
-            raise ConfigurationError(
-                f"{kind} is fitted to data for a discount: give --dataset and --gamma, and no --run or --agent"
-            )
+        given = {"--run": run, "--agent": agent, "--algorithm": algorithm, "--env": env}
+        wrong = [f"leave out {name}" for name, value in given.items() if value is not None]
+        missing = [name for name, value in {"--dataset": dataset, "--gamma": gamma}.items() if value is None]
+        wrong += [f"give {' and '.join(missing)}"] if missing else []
+        if wrong or dataset is None or gamma is None:
+            raise ConfigurationError(f"{kind} is fitted to data for a discount: {', '.join(wrong)}")
         parameters = apply_settings({}, settings or []) | ({} if seed is None else {"seed": seed})
         epochs = (0, 0)  # done, and in all
         with Bars() as bars:

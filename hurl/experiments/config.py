@@ -427,6 +427,7 @@ class RunConfig(Strict):
     @model_validator(mode="after")
     def _check_together(self) -> RunConfig:
         """Check what depends on several values."""
+        find_library(self.algorithm.name)
         check_parameters(self.algorithm.name, self.algorithm.parameters)
         if self.iterations == 0 and self.warm_start is None:
             raise ValueError("iterations: input should be greater than or equal to 1, got 0 without a warm_start")

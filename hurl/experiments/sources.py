@@ -65,7 +65,9 @@ def read_source(source: str) -> dict[str, Any]:
         variants = [name for name in preset_names() if name.startswith(f"{source}/")]
         if variants:
             raise ConfigurationError(f"{source!r} is several variants: write {' or '.join(variants)}")
-        hint = nearest(source, preset_names()) or f"; the presets are {', '.join(preset_names())}"
+        file = f"{family}.yaml"
+        hint = f"; did you mean {file!r}?" if Path(file).is_file() else ""
+        hint = hint or nearest(source, preset_names()) or "; `hurl presets` lists them, and a file's name ends in .yaml"
         raise ConfigurationError(f"there is no preset {source!r}{hint}")
     values = _read_family(family)
     values.pop("description", None)

@@ -62,6 +62,7 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
     rung_states: dict[float, dict[str, Any]] | None = None
     _networks: list[dict[str, Any]]  # of all rungs; those of the rung in place are the model's own attributes
     _in_place: int
+    _is_asked_for = False  # whether the rung in place is one that a user has asked for
     _has_own_guidance = False  # until `_setup_model`, it is the one that was given, which other models may share
 
     def __init__(
@@ -116,8 +117,9 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
     def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
         before = self._last_obs
         prepared = super()._setup_learn(*args, **kwargs)
+        assert self.guidance is not None
+        self.guidance.check_length(self._total_timesteps)
         if self._last_obs is not before:  # the environments were reset
-            assert self.guidance is not None
             self.guidance.abandon_episodes()
         return prepared
 
@@ -127,7 +129,7 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
         self.guidance_state, self.rung_states = self.guidance.state(), self.read_rungs()
         is_blended = self.prior is not None and self.prior.blend is not None
         self.guidance_changes_nothing = self.guidance.changes_nothing and not is_blended
-        with self.on_rung(self.last_rung):
+        with self._at_rung(self.last_rung):
             super().save(*args, **kwargs)
         self.rung_states = None
 
@@ -141,7 +143,15 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
         return model
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_networks", "_in_place", "_takes_gamma", "prior", "_logged"]
+        return [
+            *super()._excluded_save_params(),
+            "_networks",
+            "_in_place",
+            "_is_asked_for",
+            "_takes_gamma",
+            "prior",
+            "_logged",
+        ]
 
     # The ladder ------------------------------------------------------------------------------------------------------
 
@@ -163,7 +173,17 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
 
     @contextmanager
     def on_rung(self, rung: int) -> Iterator[None]:
-        """Let the model's networks and λ be those of a rung, by its number, for a while."""
+        """Let the model's networks and λ be those of a rung, by its number, for a while, and `predict` act on it."""
+        before, self._is_asked_for = self._is_asked_for, True
+        try:
+            with self._at_rung(rung):
+                yield
+        finally:
+            self._is_asked_for = before
+
+    @contextmanager
+    def _at_rung(self, rung: int) -> Iterator[None]:
+        """Put a rung's networks and λ in place, for a while."""
         assert self.guidance is not None
         if rung not in range(len(self._networks)):
             raise ValueError(f"the rungs of {self.guidance.schedule} are numbered 0 to {self.last_rung}, got {rung!r}")
@@ -186,7 +206,7 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
         assert self.guidance is not None
         states = {}
         for rung, lambda_ in enumerate(self.guidance.rungs[:-1]):
-            with self.on_rung(rung):
+            with self._at_rung(rung):
                 counters = {name: vars(self)[name] for name in internals.COUNTERS if name in vars(self)}
                 states[lambda_] = {"networks": internals.read_state(self), "counters": counters}
         return states
@@ -196,16 +216,19 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
         assert self.guidance is not None
         for rung, lambda_ in enumerate(self.guidance.rungs[:-1]):
             if lambda_ in states:
-                with self.on_rung(rung):
+                with self._at_rung(rung):
                     internals.write_state(self, states[lambda_]["networks"])
                     vars(self).update(states[lambda_]["counters"])
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the actions for observations, as ever; with a ladder, those of the rung with the best returns."""
-        best = None if self.guidance is None else self.guidance.best_rung
+        """Return the actions for observations, as ever; with a ladder, those of the rung with the best returns.
+
+        Within `on_rung` they are those of that rung.
+        """
+        best = None if self.guidance is None or self._is_asked_for else self.guidance.best_rung
         if best is None:
             return super().predict(*args, **kwargs)
-        with self.on_rung(best):
+        with self._at_rung(best):
             return super().predict(*args, **kwargs)
 
     # The log ---------------------------------------------------------------------------------------------------------
@@ -322,7 +345,7 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         """Train on the replay buffer, the rungs whose turn it is."""
         assert self.guidance is not None
         for rung in [0] if self.guidance.bandit is None else self.guidance.bandit.learners():
-            with self.on_rung(rung):
+            with self._at_rung(rung):
                 super().train(gradient_steps, batch_size, **kwargs)
 
     def _sample_action(self, *args: Any, **kwargs: Any) -> Any:
@@ -345,14 +368,14 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         acting = self.guidance.acting(self.n_envs)
         actions, state = None, None
         for rung in np.unique(acting).tolist():
-            with self.on_rung(rung):
+            with self._at_rung(rung):
                 chosen, state = super(GuidedAlgorithm, self).predict(observation, *args, **kwargs)
             actions = chosen if actions is None else np.where(_like(acting == rung, chosen), chosen, actions)
         return actions, state
 
     def _on_step(self) -> None:
         for rung in range(len(self._networks)):
-            with self.on_rung(rung):
+            with self._at_rung(rung):
                 super()._on_step()
 
 
@@ -392,7 +415,7 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
         if self._turn != before:
             self._last_episode_starts = np.ones(env.num_envs, bool)  # memory is of the other rung's networks
         with (
-            self.on_rung(self._turn),
+            self._at_rung(self._turn),
             guided_rollout(env, self.guidance, self._vec_normalize_env, self._last_obs, rollout_buffer) as watched,
         ):
             return super().collect_rollouts(watched, callback, rollout_buffer, *args, **kwargs)
@@ -403,7 +426,7 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
 
     def train(self) -> None:
         """Train on the newest rollout: with a ladder, the rung that has collected it."""
-        with self.on_rung(self._turn):
+        with self._at_rung(self._turn):
             super().train()
 
 

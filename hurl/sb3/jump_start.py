@@ -209,6 +209,12 @@ class JumpStarted(OffPolicyAlgorithm, metaclass=DerivedClass):
         self._last_obs = None
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
+        if self.guide is None:
+            warnings.warn(
+                "no guide begins the episodes: clone a policy with hurl.sb3.warm_start(model, dataset), and call "
+                "model.take_guide() before learn",
+                stacklevel=3,
+            )
         before = self._last_obs
         prepared = super()._setup_learn(*args, **kwargs)
         if self.curriculum is not None and self._last_obs is not before:  # the environments were reset

@@ -189,8 +189,8 @@ def test_a_kind_of_ones_own_is_made_from_an_agent_by_its_class(halved, small, tm
     [
         (["scaled", "--out", "h"], "a heuristic of kind 'scaled' is not made from data or an agent"),
         (["monte-carlo", "--out", "h"], "give --dataset and --gamma"),
-        (["--out", "h"], "ensemble is fitted to data for a discount: give --dataset and --gamma"),
-        (["--out", "h", "--run", "x"], "ensemble is fitted to data for a discount: give --dataset and --gamma, and no"),
+        (["--out", "h", "--dataset", "a/b-v0"], "ensemble is fitted to data for a discount: give --gamma"),
+        (["--out", "h", "--run", "x"], "a discount: leave out --run, give --dataset and --gamma"),
         (
             ["monte-carlo", "--out", "h", "--dataset", "aa/bb-v0", "--gamma", "0.9", "--root", "."],
             "no dataset 'aa/bb-v0'",

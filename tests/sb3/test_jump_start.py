@@ -228,6 +228,12 @@ def test_the_guide_acts_first_and_the_learner_after_it(name, walk):
     assert not by_guide[~first & (time >= horizon)].all()
 
 
+def test_learning_without_a_guide_is_warned_of(walk):
+    model = jump_started(sb3.TD3)("MlpPolicy", walk(), learning_starts=10, buffer_size=100)
+    with pytest.warns(UserWarning, match=r"no guide begins the episodes: .* call model\.take_guide\(\) before learn"):
+        model.learn(20)
+
+
 def test_the_guide_is_deterministic_where_the_learner_explores(walk):
     noise = NormalActionNoise(np.zeros(1), np.full(1, 0.5))
     model = build("sb3.TD3", walk(), action_noise=noise)

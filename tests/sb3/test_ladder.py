@@ -1,5 +1,6 @@
 """A ladder: every rung learns its own reshaped problem from the same data, and the best of them acts."""
 
+import warnings
 from itertools import pairwise
 from threading import Lock
 
@@ -463,3 +464,25 @@ def test_a_turn_begins_without_what_another_rungs_networks_remember(walk):
     assert changed
     assert all(changed)
     assert not all(begun for (before, _), (turn, begun) in pairwise(found) if turn == before)
+
+
+@pytest.mark.parametrize("name", ["sb3.TD3", "sb3.SAC"])
+def test_predict_is_of_the_rung_that_is_asked_for(name, walk):
+    model = laddered(name, walk).learn(200)
+    judge(model.guidance.bandit, 0)
+    observations = model.env.reset()
+    actions = []
+    for rung in (0, 1):
+        with model.on_rung(rung):
+            actions.append(model.predict(observations, deterministic=True)[0])
+            np.testing.assert_array_equal(actions[-1], model.policy.predict(observations, deterministic=True)[0])
+    assert not np.array_equal(*actions)
+    np.testing.assert_array_equal(model.predict(observations, deterministic=True)[0], actions[0])
+
+
+def test_too_few_steps_to_judge_by_are_warned_of(walk):
+    with pytest.warns(UserWarning, match=r"60 steps are 3 iterations of 20, .* by 4 at the least: lower steps_per_it"):
+        laddered("sb3.TD3", walk).learn(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        laddered("sb3.TD3", walk).learn(80)

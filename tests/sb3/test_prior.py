@@ -86,7 +86,9 @@ def test_heuristic_is_called_once_for_each_logged_transition(walk):
 
     guidance = hurl.Guidance(watched, hurl.ConstantSchedule(0.6), gamma=GAMMA)
     data = logged()
-    hurl.guided(sb3.SAC)("MlpPolicy", walk(), guidance=guidance, prior=hurl.PriorData(data), **OPTIONS).learn(60)
+    hurl.guided(sb3.SAC)("MlpPolicy", walk(), guidance=guidance, prior=hurl.PriorData(data), **deepcopy(OPTIONS)).learn(
+        60
+    )
     assert sum(asked) == data.transitions
 
 

@@ -31,7 +31,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-from hurl.data import Episodes, load_episodes
+from hurl.data import DatasetError, Episodes, load_episodes
 from hurl.experiments.checkpoint import (
     checkpoint_paths,
     read_replay,
@@ -461,7 +461,7 @@ def _build_model(
     policy = config.algorithm.policy
     try:
         model: BaseAlgorithm = algorithm(policy, env, gamma=config.gamma, seed=config.seed, **parameters)
-    except (ConfigurationError, HeuristicError, OSError):
+    except (ConfigurationError, DatasetError, HeuristicError, OSError):
         raise
     except Exception as error:  # libraries raise what they like
         reason = " ".join(str(error).split()) or type(error).__name__
