@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hurl.guidance import Guidance, HeuristicError, reshape
 from hurl.ladder import Ladder
+from hurl.names import needs
 from hurl.notices import silence_notices
 from hurl.own_code import IN_USE, take_folders
 from hurl.prior import PriorData
@@ -23,6 +24,7 @@ from hurl.schedules import ConstantSchedule, ExponentialSchedule, LinearSchedule
 if TYPE_CHECKING:
     from hurl.diagnosis import diagnose as diagnose
     from hurl.envs import make_env as make_env
+    from hurl.experiments.evaluate import load_policy as load_policy
     from hurl.heuristics import MonteCarloHeuristic as MonteCarloHeuristic
     from hurl.heuristics import load_heuristic as load_heuristic
     from hurl.sb3 import guided as guided
@@ -40,6 +42,7 @@ __all__ = [
     "diagnose",
     "guided",
     "load_heuristic",
+    "load_policy",
     "make_env",
     "reshape",
 ]
@@ -57,6 +60,7 @@ _LAZY = {
     "diagnose": "hurl.diagnosis",
     "guided": "hurl.sb3",
     "load_heuristic": "hurl.heuristics",
+    "load_policy": "hurl.experiments.evaluate",
     "make_env": "hurl.envs",
 }
 _ROOMS = ("data", "diagnosis", "envs", "experiments", "heuristics", "rllib", "sb3", "tabular")
@@ -64,7 +68,8 @@ _ROOMS = ("data", "diagnosis", "envs", "experiments", "heuristics", "rllib", "sb
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        with needs(f"hurl.{name}", "experiments"):
+            return getattr(import_module(_LAZY[name]), name)
     if name in _ROOMS:
         return import_module(f"hurl.{name}")
     raise AttributeError(f"module 'hurl' has no attribute {name!r}")

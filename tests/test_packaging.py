@@ -80,6 +80,7 @@ for attempt in (
     lambda: hurl.heuristics.OfflineRLHeuristic.fit(episodes, gamma=0.9),
     lambda: hurl.rllib,
     lambda: hurl.tabular.write_chain(Path()),
+    lambda: hurl.load_policy("runs/run"),
 ):
     try:
         attempt()
@@ -90,7 +91,7 @@ main()
 """
     result = run(program, cwd=tmp_path)
     extras = re.findall(r"pip install 'hurl-rl\[(\w+)\]'$", result.stdout, re.MULTILINE)
-    assert extras == ["fast", "experiments", "fast", "offline", "rllib", "experiments"], result.stdout + result.stderr
+    assert extras == ["fast", "experiments", "fast", "offline", "rllib", "experiments", "experiments"], result.stdout + result.stderr
     assert result.returncode == 2
     assert re.fullmatch(r"error: the command line needs \w+: pip install 'hurl-rl\[experiments\]'\n", result.stderr)
 

@@ -37,6 +37,25 @@ def find_checkpoint(path: Path) -> Path:
     return checkpoints[-1]
 
 
+def load_policy(path: str | Path, *, seed: int = 0, trust: bool = False) -> CheckpointPolicy:
+    """Return the policy of a run, with the weights of its newest checkpoint, or of the checkpoint that is named.
+
+        policy = hurl.load_policy("runs/my_run/seed-0")
+        actions, _ = policy.predict(observations, deterministic=True)
+        policy.model.save("agent.zip")  # of Stable-Baselines3, sb3-contrib and SBX: a zip as their own
+
+    `predict` takes the environment's own observations, a batch of them. A ladder's policy is that of its best rung.
+
+    :param path: the folder of a run or of a checkpoint
+    :param seed: of what actions are drawn with
+    :param trust: whether code that the run names may be run, other than hurl's own
+    """
+    checkpoint = find_checkpoint(Path(path))
+    config = config_of(checkpoint, trust=trust)
+    with closing(build_environment(config, 1, seed)) as env:
+        return _load_policy(config, checkpoint, env, seed)
+
+
 def evaluate_checkpoint(
     checkpoint: Path, *, episodes: int, seed: int, deterministic: bool = True, trust: bool = False
 ) -> Evaluation:

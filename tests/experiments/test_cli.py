@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from rich.console import Console
@@ -15,6 +16,7 @@ from rich.console import Console
 from hurl.cli import main
 from hurl.cli.app import console
 from hurl.cli.progress import Bars
+from hurl.experiments.evaluate import load_policy
 from tests.experiments.conftest import SAC, heed_interruptions, repeating
 
 HURL = Path(sys.executable).with_name("hurl")
@@ -69,6 +71,11 @@ def test_train_then_evaluate(folder, monkeypatch, capsys):
         table = printed(f"evaluate {path} --episodes 3")
         assert "return" in table
         assert "length" in table
+    policy, observations = load_policy(folder / "here"), np.random.default_rng(0).normal(size=(5, 3))
+    actions, _ = policy.predict(observations, deterministic=True)
+    policy.model.save(folder / "agent.zip")
+    again, _ = type(policy.model).load(folder / "agent.zip").predict(observations, deterministic=True)
+    np.testing.assert_array_equal(again, actions)
     printed("evaluate here --episodes 1 --video films/swing.gif")
     assert (folder / "films/swing.gif").read_bytes().startswith(b"GIF")
 
