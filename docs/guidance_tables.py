@@ -203,7 +203,7 @@ def kinds_of_fits() -> str:
     for title in full:
         cells = []
         for folder, name in (full[title], little[title]):
-            found = areas(Environment("Hopper", read_whole([folder]).variants), name)
+            found = areas(Environment("Hopper", read_whole([folder]).variants), name) if folder.is_dir() else {}
             area = {seed: found[seed] for seed in FIT_SEEDS if seed in found}
             cells += [in_order(area, FIT_SEEDS), f"{np.mean(list(area.values())):,.0f}" if area else "–"]
         lines.append(f"| {title} | {' | '.join(cells)} |")
