@@ -91,7 +91,9 @@ main()
 """
     result = run(program, cwd=tmp_path)
     extras = re.findall(r"pip install 'hurl-rl\[(\w+)\]'$", result.stdout, re.MULTILINE)
-    assert extras == ["fast", "experiments", "fast", "offline", "rllib", "experiments", "experiments"], result.stdout + result.stderr
+    assert extras == ["fast", "experiments", "fast", "offline", "rllib", "experiments", "experiments"], (
+        result.stdout + result.stderr
+    )
     assert result.returncode == 2
     assert re.fullmatch(r"error: the command line needs \w+: pip install 'hurl-rl\[experiments\]'\n", result.stderr)
 

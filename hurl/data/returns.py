@@ -39,8 +39,8 @@ def own_returns(episodes: Episodes, *, gamma: float, time_limit: TimeLimit) -> N
         v = (1/T)·Σ_t (G_t + γ^{T−t}·v) = Σ_t G_t / Σ_t (1 − γ^{T−t})    with G_t the returns that are cut off
 
     which is right where rewards come at one rate. A fit begins with them (with v = 0 it needs about
-    1/(1 − mean γ^{T−t}) epochs to get near, forty for limits of 50 steps and γ = 0.999) and is judged by them: where
-    γ^{T−t} is near 1, a heuristic would be right about returns that go on with itself, whatever it says.
+    1/(1 − mean γ^{T−t}) epochs to get near, forty for limits of 50 steps and γ = 0.999), and R² is told of them: where
+    γ^{T−t} is near 1, a heuristic is right about returns that go on with itself, whatever it says.
 
     :return: shape (N,)
     """

@@ -15,7 +15,7 @@ from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
 from hurl.data.returns import own_returns, usable_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
-from hurl.heuristics.monte_carlo import held_out_judge, scores, vector_space
+from hurl.heuristics.monte_carlo import judging_variance, r_squared, scores, vector_space
 from hurl.heuristics.network import (
     Fitting,
     Network,
@@ -54,7 +54,6 @@ class EnsembleLowerBound(StorableHeuristic):
     """
 
     observation_space: ObservationSpace
-    time_limit: TimeLimit
 
     def __init__(
         self,
@@ -99,7 +98,8 @@ class EnsembleLowerBound(StorableHeuristic):
         :param time_limit: what follows a time limit: the networks' own value there (`bootstrap`), as the algorithm that
             h is for will take it, or nothing (`cut`), for which states count less the later in an episode they come,
             however good; or `drop` leaves such episodes out
-        :param prior: the deviation of the random networks over the data, in deviations of the returns; 0 has none
+        :param prior: the deviation of the random networks over the data, in deviations of the returns, which are
+            cut at time limits for this; 0 has none
         :param validation: the share of episodes that no network sees; 0 holds none out, and then β must be given
         :param fitting: how a network is fitted, see `hurl.heuristics.network.Fitting`; where episodes are held out,
             `patience` is 3 unless it is set
@@ -118,18 +118,25 @@ class EnsembleLowerBound(StorableHeuristic):
         begun, origin = perf_counter(), data_origin(episodes, gamma)
         n, inputs = space.n, as_inputs(train.observations, space)
         generators = np.random.default_rng(seed).spawn(members)
-        first = own_returns(train, gamma=gamma, time_limit=time_limit)
-        scale = prior * float(first.std())
+        scale = prior * float(discounted_returns(train, gamma=gamma).std())
         priors = [_prior(inputs, n, scale, generator) for generator in generators] if prior else []
         known = np.array([_evaluate(network, inputs, n) for network in priors]) if priors else np.zeros((members, 1))
 
         def ensemble(networks: Sequence[Network]) -> EnsembleLowerBound:
             return cls(networks, 0.0, time_limit, priors, **origin)
 
+        first = own_returns(train, gamma=gamma, time_limit=time_limit)
+        variance = judging_variance((held_out, train), gamma, time_limit)
+
         def targets(networks: Sequence[Network] | None) -> list[Floats]:
             return list((first if networks is None else _returns(train, gamma, ensemble(networks))) - known)
 
-        judge = None if held_out is None else held_out_judge(train, held_out, gamma, time_limit)
+        def judge(networks: Sequence[Network]) -> float:
+            assert held_out is not None
+            fitted = ensemble(networks)
+            returns = _returns(held_out, gamma, fitted).mean(axis=0)
+            return r_squared(returns, fitted.mean(held_out.observations), variance)
+
         networks, metrics = fit_networks(
             inputs,
             [_half(train, generator) for generator in generators],
@@ -137,7 +144,7 @@ class EnsembleLowerBound(StorableHeuristic):
             n=n,
             fitting=settings,
             seeds=[int(generator.integers(2**31)) for generator in generators],
-            judge=None if judge is None else lambda networks: judge(ensemble(networks).mean),
+            judge=judge if held_out is not None else None,
             report=report,
         )
         fitted = ensemble(networks)
@@ -212,10 +219,10 @@ def choose_beta(heuristic: EnsembleLowerBound, held_out: Episodes, gamma: float)
 
         m̄ − β·d̄ ≤ Ḡ  in each group,  G the return that followed: β = max (m̄ − Ḡ)/d̄
 
-    It is cut off at 10. G are the episodes' `own_returns`: where they go on behind time limits, not by what m promises.
+    It is cut off at 10. Behind time limits (`bootstrap`) G goes on with m itself, so that what m promises there is not
+    held against anything.
     """
-    returns = own_returns(held_out, gamma=gamma, time_limit=heuristic.time_limit)
-    values = heuristic.values(held_out.observations)
+    values, returns = heuristic.values(held_out.observations), _returns(held_out, gamma, heuristic).mean(axis=0)
     mean, deviation = values.mean(axis=0), values.std(axis=0)
     groups = [*np.array_split(np.argsort(mean, kind="stable"), min(GROUPS, len(mean))), held_out.starts]
     needed = [(mean[group].mean() - returns[group].mean()) / max(deviation[group].mean(), 1e-9) for group in groups]

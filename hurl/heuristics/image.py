@@ -14,7 +14,7 @@ from hurl.data import Episodes, TimeLimit, discounted_returns, load_episodes
 from hurl.data.returns import own_returns, usable_episodes
 from hurl.guidance import HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
-from hurl.heuristics.monte_carlo import held_out_judge, vary
+from hurl.heuristics.monte_carlo import r_squared, vary
 from hurl.heuristics.network import Fitting, check_loss
 from hurl.heuristics.storage import check_shape
 
@@ -82,9 +82,7 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
         del episodes  # images are large: what the two parts hold is not kept twice
         begun = perf_counter()
         targets = own_returns(train, gamma=gamma, time_limit=time_limit)
-        judge = None
-        if held_out is not None and vary(own_returns(held_out, gamma=gamma, time_limit=time_limit)):
-            judge = held_out_judge(train, held_out, gamma, time_limit)
+        judged = None if held_out is None else own_returns(held_out, gamma=gamma, time_limit=time_limit)
         regression = Regression(shape, targets, learning_rate, seed)
 
         def returns_of(part: Episodes) -> NDArray[np.float64]:
@@ -103,8 +101,8 @@ class ImageMonteCarloHeuristic(StorableHeuristic):
                 losses.append(regression.update(train, targets, batch))
                 check_loss(losses[-1], epoch + 1, learning_rate)
                 report(len(losses), epochs * updates, losses[-1], score)
-            if judge is not None:
-                score = judge(regression.predict)
+            if held_out is not None and judged is not None and vary(judged):
+                score = r_squared(judged, regression.predict(held_out.observations))
         loss = float(np.mean(losses[-updates:]))
         origin["metrics"] = {"epochs": epochs, "loss": loss, "seconds": perf_counter() - begun}
         if score is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -17,7 +17,7 @@ from hurl.guidance import Heuristic, HeuristicError
 from hurl.heuristics.base import FitReport, ObservationSpace, StorableHeuristic, Weights, data_origin, register
 from hurl.heuristics.network import Fitting, Network, as_inputs, fit_network, in_chunks
 
-__all__ = ["MonteCarloHeuristic", "fit_returns", "held_out_judge", "r_squared", "returns_of", "scores", "vary"]
+__all__ = ["MonteCarloHeuristic", "fit_returns", "judging_variance", "r_squared", "returns_of", "scores", "vary"]
 
 
 @register("monte-carlo")
@@ -100,7 +100,13 @@ def fit_returns(
     if fitting.patience is not None and held_out is None:
         raise ValueError("patience needs episodes to be held out: set validation above 0")
     space = vector_space(train)
-    judge = None if held_out is None else held_out_judge(train, held_out, gamma, time_limit)
+    variance = judging_variance((held_out, train), gamma, time_limit)
+
+    def judge(network: Network) -> float:
+        assert held_out is not None
+        targets = returns_of(held_out, gamma, time_limit, network, space)
+        return r_squared(targets, predict(network, held_out.observations, space), variance)
+
     inputs = as_inputs(train.observations, space)
     network, metrics = fit_network(
         inputs,
@@ -108,7 +114,7 @@ def fit_returns(
         n=space.n,
         fitting=fitting,
         seed=seed,
-        judge=None if judge is None else lambda network: judge(partial(predict, network, space=space)),
+        judge=judge if held_out is not None else None,
         report=report,
     )
     return network, metrics | scores(train, held_out, gamma, time_limit, partial(predict, network, space=space))
@@ -130,16 +136,15 @@ def predict(network: Network, observations: Any, space: ObservationSpace) -> NDA
     return in_chunks(lambda inputs: network(inputs)[:, 0], as_inputs(observations, space))
 
 
-def held_out_judge(
-    train: Episodes, held_out: Episodes, gamma: float, time_limit: TimeLimit
-) -> Callable[[Heuristic], float]:
-    """Return what networks are compared by while they are fitted: R² on the held-out episodes, by `own_returns`.
+def judging_variance(parts: Sequence[Episodes | None], gamma: float, time_limit: TimeLimit) -> float:
+    """Return σ² of the first part whose `own_returns` vary, by which networks are compared while they are fitted.
 
-    Where these returns are all one, failures of a sparse task, σ² is that of the episodes that are fitted.
+    They are compared by the returns that they are fitted to, which go on with their own values behind time limits, and
+    whose variance shrinks as they come to agree with themselves. (What came of `own_returns` in the place of these is
+    in docs/safe-guidance.md, under what was tried.)
     """
-    returns, others = (own_returns(part, gamma=gamma, time_limit=time_limit) for part in (held_out, train))
-    variance = next((float(np.var(part)) for part in (returns, others) if vary(part)), 1.0)
-    return lambda h: r_squared(returns, np.asarray(h(held_out.observations)), variance)
+    returns = [own_returns(part, gamma=gamma, time_limit=time_limit) for part in parts if part is not None]
+    return next((float(np.var(varying)) for varying in returns if vary(varying)), 1.0)
 
 
 def vary(returns: NDArray[np.float64]) -> bool:
