@@ -26,14 +26,14 @@ DOCS = Path(__file__).resolve().parent
 LOGGED_DATA, SAFE_GUIDANCE = DOCS / "logged-data.md", DOCS / "safe-guidance.md"
 RESULTS = DOCS.parent / "results"
 LOGGED, GAUNTLET = RESULTS / "logged-data", RESULTS / "gauntlet"
-CONTINUED = LOGGED / "bootstrap"  # another agent's data, and h fitted to returns that go on behind time limits
+CONTINUED = LOGGED / "bootstrap"  # data collected anew, and h fitted to returns that go on behind time limits
 BASELINE = "sac-bc"
 FITS, FIT_SEEDS = RESULTS / "fits", (6, 7)  # h fitted in several ways to the same data
 # How the gauntlet calls variants that the presets have too: with returns that go on behind time limits, and that stop.
 BASE = {"base": BASELINE}
 GOING_ON = BASE | {"ladder-ensemble": "hurl-ladder", "constant-ensemble": "hurl-ensemble"}
 CUT = BASE | {"ladder-ensemble-cut": "hurl-ladder", "constant-ensemble-cut": "hurl-ensemble"}
-# The seeds of the gauntlet with data of other runs of SAC, which the rest of a task was not run with.
+# The seeds of the gauntlet with data collected anew, or of another agent, which the rest of a task was not run with.
 OTHER_AGENTS = {"Hopper": (5, 6, 7), "Hopper, little data": (5, 6, 7), "Swimmer": (3, 4), "HalfCheetah": (3, 4, 5)}
 
 
@@ -43,7 +43,7 @@ class Task:
 
     :param folders: where the runs are
     :param names: of variants, where a folder has another name for them
-    :param seeds: which count, or None for all but those of other agents
+    :param seeds: which count, or None for all but those with other data
     """
 
     title: str
@@ -69,7 +69,7 @@ TASKS = (
     Task("HalfCheetah", [LOGGED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], CUT),
     MAZE,
 )
-# Another agent's data, and returns that go on, which is the default.
+# Data collected anew from the same policies, and returns that go on, which is the default.
 NEW_TASKS = (
     Task("Hopper", [CONTINUED / "hopper", GAUNTLET / "gauntlet-hopper"], GOING_ON, seeds=(6, 7)),
     Task("Swimmer", [CONTINUED / "swimmer", GAUNTLET / "gauntlet-swimmer"], GOING_ON, seeds=(3, 4)),
@@ -165,7 +165,7 @@ def time_limits() -> str:
 
 
 def other_agents() -> str:
-    """Return the table of what was run with data of other agents, a row a heuristic, the numbers of seeds in order."""
+    """Return the table of what was run with other data, a row a heuristic, the numbers of seeds in order."""
     lines = [
         "| heuristic | seeds | AUC of the base | constant λ | ladder | ladder / base | "
         "last 10 iterations: base | constant λ | ladder |",
