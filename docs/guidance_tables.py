@@ -25,10 +25,18 @@ from hurl.reports.tables import as_markdown, gauntlet_table, show
 DOCS = Path(__file__).resolve().parent
 LOGGED_DATA, SAFE_GUIDANCE = DOCS / "logged-data.md", DOCS / "safe-guidance.md"
 RESULTS = DOCS.parent / "results"
-LOGGED, GAUNTLET = RESULTS / "logged-data", RESULTS / "gauntlet"
-CONTINUED = LOGGED / "bootstrap"  # data collected anew, and h fitted to returns that go on behind time limits
+LOGGED, GAUNTLET, FITS = RESULTS / "logged-data", RESULTS / "gauntlet", RESULTS / "fits"
 BASELINE = "sac-bc"
-FITS, FIT_SEEDS = RESULTS / "fits", (6, 7)  # h fitted in several ways to the same data
+VARIANTS = (
+    BASELINE,
+    "sac-prior",
+    "rlpd",
+    "jsrl",
+    "hurl-ladder",
+    "hurl-ladder-prior",
+    "hurl-ensemble",
+    "hurl-prior",
+)
 # How the gauntlet calls variants that the presets have too: with returns that go on behind time limits, and that stop.
 BASE = {"base": BASELINE}
 GOING_ON = BASE | {"ladder-ensemble": "hurl-ladder", "constant-ensemble": "hurl-ensemble"}
@@ -44,12 +52,14 @@ class Task:
     :param folders: where the runs are
     :param names: of variants, where a folder has another name for them
     :param seeds: which count, or None for all but those with other data
+    :param variants: which are shown, in this order
     """
 
     title: str
     folders: Sequence[Path]
     names: Mapping[str, str]
     seeds: Sequence[int] | None = None
+    variants: Sequence[str] = VARIANTS
 
     def has(self, seed: int) -> bool:
         """Whether a seed counts."""
@@ -57,36 +67,52 @@ class Task:
 
 
 MAZE = Task("maze", [LOGGED / "point-maze"], {})
-# One agent's data, and returns that stop at time limits; but for the maze.
+# h as `hurl fit` makes it today, of returns that go on behind time limits. Seeds 0 of the baseline have another draw of
+# data from the same policies.
 TASKS = (
-    Task("Hopper", [LOGGED / "hopper", GAUNTLET / "gauntlet-hopper"], CUT),
+    Task("Hopper", [LOGGED / "hopper", GAUNTLET / "gauntlet-hopper"], GOING_ON, seeds=(0, 3, 4, 6, 7)),
+    Task("Swimmer", [LOGGED / "swimmer", GAUNTLET / "gauntlet-swimmer"], GOING_ON, seeds=(0, 3, 4)),
+    Task("HalfCheetah", [LOGGED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], GOING_ON, seeds=(0, 4, 5)),
+    MAZE,
+)
+# The same with returns that stop at time limits, but for the maze.
+CUT_TASKS = (
+    Task("Hopper", [LOGGED / "cut" / "hopper", GAUNTLET / "gauntlet-hopper"], CUT),
     Task(
         "Hopper, little data",
-        [LOGGED / "little" / "hopper", GAUNTLET / "gauntlet-hopper"],
+        [LOGGED / "cut" / "little" / "hopper", GAUNTLET / "gauntlet-hopper"],
         {f"{name}-little": ours for name, ours in CUT.items()},
     ),
-    Task("Swimmer", [LOGGED / "swimmer", GAUNTLET / "gauntlet-swimmer"], CUT),
-    Task("HalfCheetah", [LOGGED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], CUT),
+    Task("Swimmer", [LOGGED / "cut" / "swimmer", GAUNTLET / "gauntlet-swimmer"], CUT),
+    Task("HalfCheetah", [LOGGED / "cut" / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], CUT),
     MAZE,
 )
-# Data collected anew from the same policies, and returns that go on, which is the default.
-NEW_TASKS = (
-    Task("Hopper", [CONTINUED / "hopper", GAUNTLET / "gauntlet-hopper"], GOING_ON, seeds=(6, 7)),
-    Task("Swimmer", [CONTINUED / "swimmer", GAUNTLET / "gauntlet-swimmer"], GOING_ON, seeds=(3, 4)),
-    Task("HalfCheetah", [CONTINUED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], GOING_ON, seeds=(4, 5)),
-    MAZE,
+# The ways to fit h to the data of Hopper, by what the gauntlet calls those that it has too.
+FITTED = {
+    "base": f"none (`{BASELINE}`)",
+    "mc-cut": "`monte-carlo`, `cut`",
+    "mc-bootstrap": "`monte-carlo`, `bootstrap`",
+    "vae-cut": "`vae`, `cut`",
+    "vae-bootstrap": "`vae`, `bootstrap`",
+    "ensemble-cut": "`ensemble`, `cut`",
+    "ensemble-bootstrap": "`ensemble`, `bootstrap`",
+}
+IN_GAUNTLET = {
+    "constant-mc": "mc-cut",
+    "constant-ensemble-cut": "ensemble-cut",
+    "constant-ensemble": "ensemble-bootstrap",
+}
+FITS_COMPARED = tuple(
+    Task(
+        title,
+        [FITS / "fits-hopper", GAUNTLET / "gauntlet-hopper"],
+        {f"{name}{size}": f"{ours}{size}" for name, ours in IN_GAUNTLET.items()},
+        seeds=(3, 6, 7),
+        variants=[f"{name}{size}" for name in FITTED],
+    )
+    for title, size in {"all data": "", "little data": "-little"}.items()
 )
 OFFSETS = {"maze": 300.0}  # a return of −300 is the worst there is, so that ratios are of what is gained over it
-VARIANTS = (
-    BASELINE,
-    "sac-prior",
-    "rlpd",
-    "jsrl",
-    "hurl-ladder",
-    "hurl-ladder-prior",
-    "hurl-ensemble",
-    "hurl-prior",
-)
 
 
 def read_task(task: Task) -> Environment:
@@ -97,7 +123,7 @@ def read_task(task: Task) -> Environment:
         runs = [run for run in variant.runs if task.has(run.config.seed)]
         renamed.setdefault(task.names.get(variant.name, variant.name), []).extend(runs)
     renamed = {name: runs for name, runs in renamed.items() if runs}
-    return Environment(task.title, [Variant(name, renamed[name]) for name in VARIANTS if name in renamed])
+    return Environment(task.title, [Variant(name, renamed[name]) for name in task.variants if name in renamed])
 
 
 def read_whole(folders: Sequence[Path]) -> Environment:
@@ -185,21 +211,16 @@ def other_agents() -> str:
     return "\n".join(lines)
 
 
-def kinds_of_fits() -> str:
-    """Return the table of AUCs at a constant λ, a row a way to fit h to the same data."""
-    gauntlet = GAUNTLET / "gauntlet-hopper"
-    fits = {
-        f"none (`{BASELINE}`)": (gauntlet, "base"),
-        "`monte-carlo`, `cut`": (gauntlet, "constant-mc"),
-        "`monte-carlo`, `bootstrap`": (FITS / "mc-boot", "constant-mc"),
-        "`vae`, `bootstrap`": (FITS / "vae-boot", "constant-mc"),
-        "`ensemble`, `bootstrap`": (gauntlet, "constant-ensemble"),
-    }
-    lines = ["| h | AUC | last 10 iterations |", "|---|---:|---:|"]
-    for title, (folder, name) in fits.items():
-        found = Environment("Hopper", read_whole([folder]).variants)
-        cells = [in_order(measure(found, name), FIT_SEEDS) for measure in (areas, lasts)]
-        lines.append(f"| {title} | {' | '.join(cells)} |")
+def kinds_of_fits(tasks: Sequence[Environment]) -> str:
+    """Return the table of AUCs at a constant λ, a row a way to fit h to the same data; the baseline first."""
+    columns = [f"AUC, {task.name} | over none" for task in tasks]
+    lines = [f"| h | {' | '.join(columns)} |", "|---|" + "---:|" * (2 * len(columns))]
+    for names in zip(*([variant.name for variant in task.variants] for task in tasks), strict=True):
+        cells = []
+        for task, name in zip(tasks, names, strict=True):
+            area, base = areas(task, name), areas(task, task.variants[0].name)
+            cells += [in_order(area, sorted(base)), plain(over(area, base))]
+        lines.append(f"| {FITTED[names[0]]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -296,18 +317,16 @@ def draw(report: Report, pictures: tuple[str, ...], name: str) -> None:
 
 def main() -> None:
     """Write the tables and draw the pictures."""
-    tasks, new = ([read_task(task) for task in panel] for panel in (TASKS, NEW_TASKS))
-    all_of_it = compute_report(Collection(tasks, []), baseline=BASELINE)
-    compared, new_of_it = (
-        compute_report(Collection(list(filter(is_complete, panel)), []), baseline=BASELINE) for panel in (tasks, new)
+    tasks, cut, fits = ([read_task(task) for task in panel] for panel in (TASKS, CUT_TASKS, FITS_COMPARED))
+    report, cut_report = (
+        compute_report(Collection(list(filter(is_complete, panel)), []), baseline=BASELINE) for panel in (tasks, cut)
     )
-    print("\n".join([*compared.remarks, *new_of_it.remarks]))
+    print("\n".join([*report.remarks, *cut_report.remarks]))
     write_page(
         LOGGED_DATA,
-        {"ratios": ratios(tasks), "scores": scores(compared.scores)}
-        | {"new ratios": ratios(new), "new scores": scores(new_of_it.scores)}
-        | {task.name: seeds(task) for task in tasks}
-        | {f"new {task.name}": seeds(task) for task in new if task.name != MAZE.title},
+        {"ratios": ratios(tasks), "scores": scores(report.scores)}
+        | {"cut ratios": ratios(cut), "cut scores": scores(cut_report.scores)}
+        | {task.name: seeds(task) for task in tasks},
     )
     cells = gauntlet_of(collect_runs([GAUNTLET]).environments)
     write_page(
@@ -317,13 +336,11 @@ def main() -> None:
             "prior data": with_prior_data(tasks),
             "time limits": time_limits(),
             "other agents": other_agents(),
-            "kinds of fits": kinds_of_fits(),
+            "kinds of fits": kinds_of_fits(fits),
         },
     )
     write_whole(DOCS / "gauntlet.png", gauntlet_png(cells))
-    draw(all_of_it, ("returns",), "logged-data")
-    draw(new_of_it, ("returns", "scores", "profiles"), "logged-data-new")
-    draw(compared, ("scores", "profiles"), "logged-data")
+    draw(report, ("returns", "scores", "profiles"), "logged-data")
 
 
 if __name__ == "__main__":

@@ -124,7 +124,10 @@ def _describe(error: yaml.MarkedYAMLError) -> str:
     """Return what is wrong in which line, without the text around it."""
     mark = error.problem_mark or error.context_mark
     line = f", line {mark.line + 1}" if mark is not None else ""
-    what = ", ".join(filter(None, (error.context, error.problem)))
+    begun = error.context_mark
+    since = f" that begins in line {begun.line + 1}" if begun and mark and begun.line < mark.line else ""
+    context = f"{error.context}{since}" if error.context else None
+    what = ", ".join(filter(None, (context, error.problem)))
     return f"{line}: {what}" if isinstance(error, _Refused) else f"{line} is not YAML: {what}"
 
 

@@ -60,6 +60,10 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key():
     ("text", "message"),
     [
         ("a: 1\nb: [1, 2", r"run\.yaml, line 2 is not YAML: while parsing a flow sequence, expected ',' or '\]'"),
+        (
+            "a: {b: 1\nc: 2",
+            r"run\.yaml, line 2 is not YAML: while parsing a flow mapping that begins in line 1, expected ','",
+        ),
         ("a:\n\t- b", r"run\.yaml, line 2 is not YAML: .*'\\t'"),
         ("a: 1\nb: *c", r"run\.yaml, line 2 is not YAML: found undefined alias 'c'"),
         ("a: 1\n---\nb: 2", r"run\.yaml, line 2 is not YAML: expected a single document"),
