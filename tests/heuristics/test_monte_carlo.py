@@ -9,7 +9,7 @@ from hurl.data import discounted_returns
 from hurl.data.returns import own_returns
 from hurl.guidance import HeuristicError
 from hurl.heuristics import EnsembleLowerBound, MonteCarloHeuristic
-from hurl.heuristics.monte_carlo import r_squared
+from hurl.heuristics.monte_carlo import SCORED, r_squared, scores
 from hurl.heuristics.network import Network
 from tests.data.examples import random_episodes
 
@@ -96,6 +96,22 @@ def test_r_squared_is_of_episodes_that_were_not_fitted():
     heuristic = MonteCarloHeuristic.fit(noise, gamma=0.0, **(SMALL | {"hidden": (64, 64), "epochs": 200}))
     assert heuristic.metrics["r2_training"] > 0.7
     assert heuristic.metrics["r2_held_out"] < 0.1
+
+
+def test_r_squared_of_much_data_is_told_by_a_part_of_it():
+    """The first half of the episodes is told exactly, the other not at all: R² is a half, whichever part is taken."""
+    episodes = learnable(12_000)
+    returns, seen = discounted_returns(episodes, gamma=0.0), []
+    half = len(returns) // 2
+    known = {state.tobytes(): value for state, value in zip(episodes.observations[:half], returns[:half], strict=True)}
+
+    def heuristic(observations):
+        seen.append(len(observations))
+        return np.array([known.get(state.tobytes(), returns.mean()) for state in observations])
+
+    found = scores(episodes, None, 0.0, "cut", heuristic)
+    assert seen == [SCORED]
+    assert found["r2_training"] == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("kind", [MonteCarloHeuristic, EnsembleLowerBound])
