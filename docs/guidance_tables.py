@@ -75,6 +75,21 @@ TASKS = (
     Task("HalfCheetah", [LOGGED / "halfcheetah", GAUNTLET / "gauntlet-halfcheetah"], GOING_ON, seeds=(0, 4, 5)),
     MAZE,
 )
+# The same of a fiftieth of the data: ten of its policies with a thousand transitions each.
+LITTLE_TASKS = (
+    Task(
+        "Hopper, little data",
+        [LOGGED / "little" / "hopper", GAUNTLET / "gauntlet-hopper"],
+        {f"{name}-little": ours for name, ours in GOING_ON.items()},
+        seeds=(6, 7),
+    ),
+    Task("Swimmer, little data", [LOGGED / "little" / name for name in ("swimmer", "gauntlet-swimmer")], GOING_ON),
+    Task(
+        "HalfCheetah, little data",
+        [LOGGED / "little" / name for name in ("halfcheetah", "gauntlet-halfcheetah")],
+        GOING_ON,
+    ),
+)
 # The same with returns that stop at time limits, but for the maze.
 CUT_TASKS = (
     Task("Hopper", [LOGGED / "cut" / "hopper", GAUNTLET / "gauntlet-hopper"], CUT),
@@ -317,16 +332,20 @@ def draw(report: Report, pictures: tuple[str, ...], name: str) -> None:
 
 def main() -> None:
     """Write the tables and draw the pictures."""
-    tasks, cut, fits = ([read_task(task) for task in panel] for panel in (TASKS, CUT_TASKS, FITS_COMPARED))
-    report, cut_report = (
-        compute_report(Collection(list(filter(is_complete, panel)), []), baseline=BASELINE) for panel in (tasks, cut)
+    tasks, little, cut, fits = (
+        [read_task(task) for task in panel] for panel in (TASKS, LITTLE_TASKS, CUT_TASKS, FITS_COMPARED)
     )
-    print("\n".join([*report.remarks, *cut_report.remarks]))
+    report, little_report, cut_report = (
+        compute_report(Collection(list(filter(is_complete, panel)), []), baseline=BASELINE)
+        for panel in (tasks, little, cut)
+    )
+    print("\n".join([*report.remarks, *little_report.remarks, *cut_report.remarks]))
     write_page(
         LOGGED_DATA,
         {"ratios": ratios(tasks), "scores": scores(report.scores)}
+        | {"little ratios": ratios(little), "little scores": scores(little_report.scores)}
         | {"cut ratios": ratios(cut), "cut scores": scores(cut_report.scores)}
-        | {task.name: seeds(task) for task in tasks},
+        | {task.name: seeds(task) for task in (*tasks, *little)},
     )
     cells = gauntlet_of(collect_runs([GAUNTLET]).environments)
     write_page(

@@ -172,7 +172,7 @@ def _draw_picture(section: Section, picture: str, looks: dict[str, Look]) -> Fig
 
 def _draw_all_returns(report: Report, looks: dict[str, Look]) -> Figure:
     """Draw the curves of all environments side by side, each on axes of its own."""
-    columns = min(3, len(report.sections))
+    columns = 2 if len(report.sections) == 4 else min(3, len(report.sections))
     rows = -(-len(report.sections) // columns)
     figure = Figure(figsize=(4.2 * columns, 4.0 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).flat
@@ -239,10 +239,9 @@ def _draw_ratios(section: Section, looks: dict[str, Look]) -> Figure:
 def _draw_scores(report: Report, looks: dict[str, Look]) -> Figure:
     titles = report.score_titles
     figure = Figure(figsize=(max(2.8 * len(titles), 5.6), 1.5 + 0.36 * len(report.scores)), layout="constrained")
-    panels = figure.subplots(1, len(titles), squeeze=False)[0]
+    panels = figure.subplots(1, len(titles), squeeze=False, sharey=True)[0]
     for axes, (score, title) in zip(panels, titles.items(), strict=True):
-        rows = [(row.variant, value) for row in report.scores if (value := getattr(row, score)) is not None]
-        _draw_intervals(axes, rows, looks)
+        _draw_intervals(axes, [(row.variant, getattr(row, score)) for row in report.scores], looks)
         axes.set_title(title, fontsize=9)
         if score == "improvement":
             axes.axvline(0.5, color="0.4", linewidth=1, linestyle=":")
@@ -263,8 +262,11 @@ def _draw_profiles(report: Report, looks: dict[str, Look]) -> Figure:
     return figure
 
 
-def _draw_intervals(axes: Any, rows: Sequence[tuple[str, Estimate]], looks: dict[str, Look]) -> None:
+def _draw_intervals(axes: Any, rows: Sequence[tuple[str, Estimate | None]], looks: dict[str, Look]) -> None:
+    """Draw a row for each variant, with its estimate where it has one."""
     for place, (name, estimate) in enumerate(rows):
+        if estimate is None:
+            continue
         color = looks[name].color
         if estimate.low is not None and estimate.high is not None:
             axes.hlines(place, estimate.low, estimate.high, color=color, linewidth=7, alpha=0.35)
