@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hurl.discounting import check_gamma
-from hurl.ladder import BLOCKS_TO_DECIDE, PATIENCE, Bandit, Ladder
+from hurl.ladder import Bandit, Ladder
 from hurl.names import describe_exception
 from hurl.schedules import ConstantSchedule, Schedule, check_coefficient
+from hurl.turns import Turns
 from hurl.values import check_argument, whole
 
 __all__ = [
@@ -38,9 +39,6 @@ Floats = NDArray[np.floating[Any]]
 LARGEST_VALUE = float(np.finfo(np.float32).max) / 4
 # A heuristic that takes more than this share of an iteration is warned of, where the iteration is no shorter than this.
 LARGEST_SHARE, NOTABLE_SECONDS = 0.5, 1.0
-# From this share of the steps on, episodes that resets cut off make returns those of short episodes.
-LARGEST_CUT_OFF = 0.1
-FEWER_RESETS = "raise checkpoint_every or steps_per_iteration of a run, or call `learn` less often"
 # How much of a batch is compared at a time with what it was before the heuristic saw it.
 BYTES_COMPARED = 2**18
 # The names of heuristics that were warned of: once is enough, also where RLlib's algorithms are built anew.
@@ -200,10 +198,7 @@ class Guidance:
         self.steps = self.iteration = self._target = 0
         self._at_work: int | None = None
         self._heuristic_seconds, self._began = 0.0, perf_counter()
-        self.bandit = Bandit(self.schedule) if isinstance(self.schedule, Ladder) else None
-        self._running, self._cut_off = np.zeros((2, 0)), 0  # returns and lengths so far; steps of abandoned episodes
-        self._has_warned_of_episodes = False
-        self.abandon_episodes()
+        self.turns = Turns(Bandit(self.schedule), steps_per_iteration) if isinstance(self.schedule, Ladder) else None
         self.advance(0)
 
     def __repr__(self) -> str:
@@ -271,7 +266,8 @@ class Guidance:
             self._time_heuristic()
             self.iteration = iteration
             self.statistics = HeuristicStatistics()
-            self.rung_steps = np.zeros(len(self.rungs), np.int64)
+            if self.turns is not None:
+                self.turns.begin_iteration()
 
     def _time_heuristic(self) -> None:
         """Warn, once, of a heuristic that took most of the iteration that ends; time the next."""
@@ -294,18 +290,13 @@ class Guidance:
 
     def state(self) -> dict[str, Any]:
         """Return how far it is, as JSON holds it; episodes that are going on count as abandoned."""
-        if self.bandit is None:
-            return {"steps": self.steps}
-        return {"steps": self.steps, "cut_off": self._cut_off + self._going_on, "bandit": self.bandit.state()}
+        return {"steps": self.steps} | ({} if self.turns is None else self.turns.state())
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
-        self.steps, self._target = 0, 0
-        self.abandon_episodes()
-        if self.bandit is not None and "bandit" in state:
-            self.bandit.restore(state["bandit"])
-        self._cut_off = int(state.get("cut_off", 0))
-        self.iteration = 0
+        self.steps = self._target = self.iteration = 0
+        if self.turns is not None and "bandit" in state:
+            self.turns.restore(state)
         self.advance(int(state["steps"]))
 
     def observe(
@@ -331,56 +322,16 @@ class Guidance:
         iterations = self.steps // self.steps_per_iteration
         self.advance(len(next_values))
         self.statistics.add(next_values)
-        if self.bandit is not None:
-            self._add_to_episodes(self.bandit, np.asarray(rewards), terminated | np.asarray(truncated, bool))
+        if self.turns is not None:
+            self.turns.observe(np.asarray(rewards), terminated | np.asarray(truncated, bool))
             if self.steps // self.steps_per_iteration > iterations:
-                self.bandit.close_block()
-                self._warn_of_episodes()
+                self.turns.end_iteration()
         return self._terms(values, next_values, terminated)
-
-    def _warn_of_episodes(self) -> None:
-        """Warn, once, where a ladder can't judge its rungs by episodes, or only by those short enough to end."""
-        is_early = self.steps < PATIENCE * self.steps_per_iteration
-        if self.bandit is None or self.bandit.count == 1 or self._has_warned_of_episodes or is_early:
-            return
-        share = self._cut_off / self.steps
-        if share > LARGEST_CUT_OFF:
-            message = (
-                f"{share:.0%} of the steps so far were in episodes that resets cut off, and a ladder judges its rungs "
-                f"by whole episodes: {FEWER_RESETS}"
-            )
-        elif self.bandit.closed == 0 and not self._is_mixed.any():
-            message = (
-                f"no episode with a finite return has ended in {self.steps:,} steps, and a ladder judges its rungs by "
-                f"episodes: give the environment a time limit, or the guidance a schedule, or {FEWER_RESETS}"
-            )
-        else:
-            return
-        self._has_warned_of_episodes = True
-        warnings.warn(message, stacklevel=3)
-
-    @property
-    def _going_on(self) -> int:
-        """The steps so far of the episodes that are going on."""
-        return int(self._running[1].sum())
 
     def abandon_episodes(self) -> None:
         """Forget the episodes that are going on: their environments were reset."""
-        self._cut_off += self._going_on
-        self._warn_of_episodes()
-        self._running = np.zeros((2, 0))
-        self._acting = np.zeros(0, np.intp)
-        self._is_mixed = np.zeros(0, bool)  # whether an episode is of no rung alone
-        self._is_of_rungs = True  # whether rungs have acted in the newest step
-        self._turn: int | None = None
-        self._turn_episodes = self._turn_steps = 0
-
-    def _add_to_episodes(self, bandit: Bandit, rewards: NDArray[Any], ended: NDArray[Any]) -> None:
-        if self._running.shape[1] != len(rewards):  # other environments than before
-            self._running = np.zeros((2, len(rewards)))
-        self._running += (rewards, np.ones(len(rewards)))
-        self._climb(bandit, ended, *self._running)
-        self._running[:, ended] = 0.0
+        if self.turns is not None:
+            self.turns.abandon()
 
     # The ladder ------------------------------------------------------------------------------------------------------
 
@@ -388,6 +339,11 @@ class Guidance:
     def rungs(self) -> tuple[float, ...]:
         """The λ of a ladder; none where there is a schedule."""
         return self.schedule.rungs if isinstance(self.schedule, Ladder) else ()
+
+    @property
+    def bandit(self) -> Bandit | None:
+        """What chooses among a ladder's rungs; none where there is a schedule."""
+        return None if self.turns is None else self.turns.bandit
 
     @property
     def has_fallback(self) -> bool:
@@ -407,85 +363,6 @@ class Guidance:
             yield
         finally:
             self._at_work = before
-
-    def acting(self, count: int) -> NDArray[np.intp]:
-        """Return the number of the rung that acts in each of so many environments, shape (count,).
-
-        It is chosen when an episode begins, for the whole of it.
-        """
-        if len(self._acting) != count:  # episodes begin in all of them
-            assert self.bandit is not None
-            self._acting = np.array([self.bandit.choose() for _ in range(count)], np.intp)
-            self._is_mixed = np.zeros(count, bool)
-        return self._acting
-
-    def act_without_rungs(self, count: int) -> None:
-        """Say that in so many environments no rung has acted in the newest step: returns of these episodes say nothing.
-
-        So it is as long as an algorithm draws its actions at random, before it learns.
-        """
-        if self.bandit is not None:
-            self._is_mixed = np.ones(len(self.acting(count)), bool)
-            self._is_of_rungs = False
-
-    def check_length(self, steps: int) -> None:
-        """Warn where so many steps in all are too few for a ladder to decide in."""
-        if self.bandit is not None and self.bandit.count > 1 and steps < BLOCKS_TO_DECIDE * self.steps_per_iteration:
-            warnings.warn(
-                f"{steps:,} steps are {steps / self.steps_per_iteration:.2g} iterations of "
-                f"{self.steps_per_iteration:,}, and a ladder judges its rungs by {BLOCKS_TO_DECIDE} at the least: "
-                "lower steps_per_iteration, or learn for longer",
-                stacklevel=5,
-            )
-
-    def take_turn(self, count: int) -> int:
-        """Return the number of the rung that acts in all of so many environments, for who learns from the newest alone.
-
-        It stays the same until as many episodes as there are environments have begun and ended under it. A schedule has
-        one, number 0.
-        """
-        if self.bandit is None:
-            return 0
-        if self._turn is None or self._turn_episodes >= count:
-            before = self._turn
-            if before is not None:
-                self.bandit.lasted(before, self._turn_steps)
-            self._turn, self._turn_episodes, self._turn_steps = self.bandit.choose(), 0, 0
-            if self._turn != before:
-                self._acting, self._is_mixed = np.full(count, self._turn), np.full(count, before is not None)
-        return self._turn
-
-    def rung_figures(self) -> dict[str, float]:
-        """Return each rung's newest returns and its share of this iteration's steps, and if it is decided, by name."""
-        if self.bandit is None:
-            return {}
-        shares = self.rung_steps / max(1, self.rung_steps.sum())
-        figures = {"return": self.bandit.means.tolist(), "share": shares.tolist()}
-        return {"decided": float(self.bandit.decided is not None)} | {
-            f"{name}_{rung:.10g}": value
-            for name, values in figures.items()
-            for rung, value in zip(self.rungs, values, strict=True)
-            if not np.isnan(value)
-        }
-
-    def _climb(
-        self, bandit: Bandit, ended: NDArray[Any], totals: NDArray[np.float64], lengths: NDArray[np.float64]
-    ) -> None:
-        """Count the steps of each rung; where episodes ended, tell the bandit, and say which rungs begin the next."""
-        acting = self.acting(len(ended))
-        if self._is_of_rungs:
-            self.rung_steps += np.bincount(acting, minlength=len(self.rungs))
-        self._is_of_rungs = True
-        self._turn_steps += len(ended)
-        for index in np.flatnonzero(ended):
-            if not self._is_mixed[index]:
-                bandit.add(int(acting[index]), float(totals[index]))
-                self._turn_episodes += 1
-                if self._turn is None:
-                    bandit.lasted(int(acting[index]), int(lengths[index]))
-            self._is_mixed[index] = False
-            if self._turn is None:
-                acting[index] = bandit.choose()
 
     # The reshaped MDP ------------------------------------------------------------------------------------------------
 

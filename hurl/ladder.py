@@ -252,10 +252,13 @@ class Bandit:
             "draws": self._generator.bit_generator.state,
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned; what a ladder of other rungs, or of an earlier kind, knows is of no use."""
+    def restore(self, state: Mapping[str, Any]) -> bool:
+        """Go on from what `state` returned, and say so.
+
+        What a ladder of other rungs, or of an earlier kind, knows is of no use, and left.
+        """
         if tuple(state["rungs"]) != self.ladder.rungs or "lengths" not in state:
-            return
+            return False
         self.current = [list(returns) for returns in state["current"]]
         self.blocks = [deque(blocks, maxlen=self.ladder.window) for blocks in state["blocks"]]
         self.closed, self.learnt, self.decided = state["closed"], state["learnt"], state["decided"]
@@ -263,6 +266,7 @@ class Bandit:
         self.lengths = [math.nan if length is None else length for length in state["lengths"]]
         self.start = math.nan if state["start"] is None else state["start"]
         self._generator.bit_generator.state = state["draws"]
+        return True
 
 
 def _mean_and_error(blocks: Sequence[float]) -> tuple[float, float]:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from hurl.data import Episodes
 
 
+class PriorDataError(ValueError):
+    """Logged data that an algorithm can't learn from in the way it is asked to, and what to change."""
+
+
 @dataclass(frozen=True)
 class PriorData:
     """A dataset of which every batch of updates takes a share, the rest being the agent's own transitions.
@@ -59,4 +63,4 @@ def check_blend(blend: float | None, shaping: str) -> None:
     The critic of the latter is Q − h, that of the former Q.
     """
     if blend is not None and shaping != "hurl":
-        raise ValueError(f"blend={blend} can't be had with shaping={shaping!r}: leave blend out, or the shaping")
+        raise PriorDataError(f"blend={blend} can't be had with shaping={shaping!r}: leave blend out, or the shaping")

@@ -84,7 +84,7 @@ FOUNDATIONS = {
     "heuristics": {"data", "files", "guidance", "impala", "names", "own_code", "pieces", "schedules", "values"},
     "tabular": {"discounting", "files", "guidance", "ladder", "names", "schedules", "values"},
     "envs": {"heuristics", "names", "own_code", "values"},
-    "sb3": {"data", "guidance", "heuristics", "names", "pieces", "prior", "schedules", "values"},
+    "sb3": {"data", "guidance", "heuristics", "jump_start", "names", "pieces", "prior", "schedules", "turns", "values"},
     "rllib": {"envs", "guidance", "heuristics", "impala", "names"},
     "diagnosis": {"data", "discounting", "files", "guidance", "heuristics", "names", "pieces", "schedules"},
 }

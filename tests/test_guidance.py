@@ -132,7 +132,7 @@ def test_a_bandit_is_told_the_returns_of_the_episodes_that_end():
     observe(guide, [[1.0], [5.0]], rewards=[1.0, 10.0])
     observe(guide, [[3.0], [7.0]], rewards=[2.0, 20.0], truncated=[True, False])
     observe(guide, [[9.0], [9.0]], rewards=[4.0, 30.0], terminated=[False, True])
-    assert guide.rung_figures()["return_1"] == (3.0 + 60.0) / 2
+    assert guide.turns.figures()["return_1"] == (3.0 + 60.0) / 2
 
 
 def test_episodes_of_environments_that_were_reset_are_forgotten():
@@ -140,7 +140,7 @@ def test_episodes_of_environments_that_were_reset_are_forgotten():
     observe(guide, [[1.0]], rewards=[1.0])
     guide.abandon_episodes()
     observe(guide, [[3.0]], rewards=[2.0], terminated=True)
-    assert guide.rung_figures()["return_1"] == 2.0
+    assert guide.turns.figures()["return_1"] == 2.0
 
 
 def test_a_guidance_goes_on_from_its_state():

@@ -29,6 +29,7 @@ from hurl.experiments.parameters import check_parameters
 from hurl.experiments.sources import KIND, OPTION, apply_settings, as_overrides, read_source
 from hurl.experiments.yaml_text import write_yaml
 from hurl.guidance import Shaping, check_shaping
+from hurl.jump_start import JumpStart
 from hurl.ladder import Ladder
 from hurl.names import HeuristicFunction, HeuristicName, nearest, nearest_or_all, parse_heuristic
 from hurl.prior import PriorData, check_blend
@@ -317,12 +318,17 @@ class PriorConfig(Strict):
 class JumpStartConfig(Strict):
     """JSRL: the cloned policy begins every training episode, for fewer and fewer steps, see `hurl.sb3.JumpStart`."""
 
-    stages: int = Field(10, ge=1, description="in which the cloned policy's steps fall from its episodes' length to 0")
-    tolerance: float = Field(
-        0.05, ge=0, lt=1, description="share of the best moving average that returns may lack for the next stage"
+    stages: int = Field(
+        JumpStart.stages, ge=1, description="in which the clone's steps fall from its episodes' length to 0"
     )
-    window: int = Field(5, ge=1, description="evaluations in a moving average")
-    episodes: int = Field(10, ge=1, description="training episodes in an evaluation")
+    tolerance: float = Field(
+        JumpStart.tolerance,
+        ge=0,
+        lt=1,
+        description="share of the best average that returns may lack for the next stage",
+    )
+    window: int = Field(JumpStart.window, ge=1, description="evaluations in a moving average")
+    episodes: int = Field(JumpStart.episodes, ge=1, description="training episodes in an evaluation")
 
 
 class DataConfig(Strict):

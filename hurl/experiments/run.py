@@ -70,6 +70,7 @@ def train(
 def _build_trainer(config: RunConfig, folder: RunFolder, checkpoint: Path | None, trust: bool) -> Trainer:
     """Build the run's trainer; what a library refuses is an error in the configuration."""
     try:
+        config.algorithm.library.trainers.check_run(config)
         return config.algorithm.library.trainers.build_trainer(config, folder, checkpoint, trust=trust)
     except (TypeError, AssertionError) as error:
         raise ConfigurationError(

@@ -2,8 +2,9 @@
 `jump_started(Algorithm)`, whose episodes a cloned policy begins.
 """
 
+from hurl.jump_start import JumpStart
 from hurl.sb3.algorithms import guided
-from hurl.sb3.jump_start import JumpStart, jump_started
+from hurl.sb3.jump_start import jump_started
 from hurl.sb3.warm_start import CloningResult, Rehearsal, WarmStartError, warm_start
 
 __all__ = ["CloningResult", "JumpStart", "Rehearsal", "WarmStartError", "guided", "jump_started", "warm_start"]

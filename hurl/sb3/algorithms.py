@@ -22,7 +22,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
 from hurl.guidance import Guidance
 from hurl.heuristics.engineered import zero
-from hurl.prior import PriorData, check_blend
+from hurl.prior import PriorData, PriorDataError, check_blend
 from hurl.sb3 import internals
 from hurl.sb3.prior import LoggedTransitions
 from hurl.sb3.replay import GuidedReplayBuffer, guide_replay_buffer
@@ -118,7 +118,8 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
         before = self._last_obs
         prepared = super()._setup_learn(*args, **kwargs)
         assert self.guidance is not None
-        self.guidance.check_length(self._total_timesteps)
+        if self.guidance.turns is not None:
+            self.guidance.turns.check_length(self._total_timesteps - self.num_timesteps)
         if self._last_obs is not before:  # the environments were reset
             self.guidance.abandon_episodes()
         return prepared
@@ -236,7 +237,8 @@ class GuidedAlgorithm(BaseAlgorithm, metaclass=DerivedClass):
     def dump_logs(self, *args: Any, **kwargs: Any) -> None:
         """Write log data: the algorithm's, and λ, γ̃, the h of the present iteration and what each rung is worth."""
         assert self.guidance is not None
-        for name, value in self.guidance.rung_figures().items():
+        figures = {} if self.guidance.turns is None else self.guidance.turns.figures()
+        for name, value in figures.items():
             self.logger.record(f"guidance/{name}", value)
         self.logger.record("guidance/lambda", self.guidance.lambda_)
         self.logger.record("guidance/discount", self.guidance.discount)
@@ -274,14 +276,14 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         if self.prior is None:
             return None
         if isinstance(self.replay_buffer, HerReplayBuffer):
-            raise ValueError(
+            raise PriorDataError(
                 "prior data can't be had with hindsight replay, which relabels goals with states of its own episodes: "
                 "leave out prior, or HerReplayBuffer"
             )
         assert self.guidance is not None
         check_blend(self.prior.blend, self.guidance.shaping)
         if isinstance(self.observation_space, DictSpace):
-            raise ValueError(
+            raise PriorDataError(
                 "prior data can't be had with dictionaries of observations, which data is not read of: wrap the "
                 "environment, and that of the data, in gymnasium's FlattenObservation"
             )
@@ -289,7 +291,7 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         cut_off = int((~logged.episodes.terminated).sum())
         has_heuristic = not (self.guidance.heuristic is zero and self.guidance.changes_nothing)
         if self.prior.blend is not None and not has_heuristic and cut_off:
-            raise ValueError(
+            raise PriorDataError(
                 f"blend={self.prior.blend} needs a heuristic for what follows the time limits that end {cut_off} of "
                 f"the {len(logged.episodes)} episodes of {logged.episodes.name}: give guidance, or leave blend out"
             )
@@ -354,9 +356,9 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
             chosen = super()._sample_action(*args, **kwargs)
         finally:
             self._is_collecting = False
-        if not self._has_acted:
-            assert self.guidance is not None
-            self.guidance.act_without_rungs(self.n_envs)
+        assert self.guidance is not None
+        if not self._has_acted and self.guidance.turns is not None:
+            self.guidance.turns.act_without_rungs(self.n_envs)
         return chosen
 
     def predict(self, observation: Any, *args: Any, **kwargs: Any) -> Any:
@@ -365,12 +367,13 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
         if not self._is_collecting or len(self._networks) == 1:
             return super().predict(observation, *args, **kwargs)
         assert self.guidance is not None
-        acting = self.guidance.acting(self.n_envs)
+        assert self.guidance.turns is not None
+        acting = self.guidance.turns.acting(self.n_envs)
         actions, state = None, None
         for rung in np.unique(acting).tolist():
             with self._at_rung(rung):
                 chosen, state = super(GuidedAlgorithm, self).predict(observation, *args, **kwargs)
-            actions = chosen if actions is None else np.where(_like(acting == rung, chosen), chosen, actions)
+            actions = chosen if actions is None else np.where(_with_axes_of(acting == rung, chosen), chosen, actions)
         return actions, state
 
     def _on_step(self) -> None:
@@ -379,7 +382,7 @@ class GuidedOffPolicy(GuidedAlgorithm, OffPolicyAlgorithm):
                 super()._on_step()
 
 
-def _like(mask: NDArray[np.bool_], values: NDArray[Any]) -> NDArray[np.bool_]:
+def _with_axes_of(mask: NDArray[np.bool_], values: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a mask of rows with as many axes as the values."""
     return mask.reshape(-1, *(1,) * (values.ndim - 1))
 
@@ -411,14 +414,15 @@ class GuidedOnPolicy(GuidedAlgorithm, OnPolicyAlgorithm):
         """Collect a rollout with the rewards and the discount of the iteration that it completes."""
         assert self.guidance is not None
         self.guidance.advance(0, ahead=rollout_buffer.buffer_size * env.num_envs)
-        before, self._turn = self._turn, self.guidance.take_turn(env.num_envs)
+        before, turns = self._turn, self.guidance.turns
+        self._turn = 0 if turns is None else turns.take(env.num_envs)
         if self._turn != before:
             self._last_episode_starts = np.ones(env.num_envs, bool)  # memory is of the other rung's networks
         with (
             self._at_rung(self._turn),
-            guided_rollout(env, self.guidance, self._vec_normalize_env, self._last_obs, rollout_buffer) as watched,
+            guided_rollout(env, self.guidance, self._vec_normalize_env, self._last_obs, rollout_buffer),
         ):
-            return super().collect_rollouts(watched, callback, rollout_buffer, *args, **kwargs)
+            return super().collect_rollouts(env, callback, rollout_buffer, *args, **kwargs)
 
     # The ladder: rollouts belong to one rung each, which acts in all environments and learns from them alone.
 

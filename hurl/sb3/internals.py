@@ -58,7 +58,7 @@ def write_state(model: BaseAlgorithm, state: Mapping[str, Any]) -> None:
     """Put what `read_state` returned into a model of the same architecture."""
     if is_jax(model):
         for key, (owner, attribute) in _jax_states(model).items():
-            setattr(owner, attribute, _like(getattr(owner, attribute), state[key], key))
+            setattr(owner, attribute, _with_leaves(getattr(owner, attribute), state[key], key))
         return
     stored = map_tensors(dict(state), lambda array: torch.as_tensor(array, device=model.device))
     model.set_parameters(stored["parameters"], exact_match=True)
@@ -78,7 +78,7 @@ def write_weights(model: BaseAlgorithm, find: Callable[[str, str], Any]) -> None
     for attribute, state in states.items():
         names = [name for name in ("params", "target_params", "batch_stats") if hasattr(state, name)]
         leaves = jax.tree.leaves({name: find(attribute, name) for name in names})
-        fields = _like({name: getattr(state, name) for name in names}, leaves, attribute)
+        fields = _with_leaves({name: getattr(state, name) for name in names}, leaves, attribute)
         setattr(model.policy, attribute, state.replace(**fields))
 
 
@@ -134,7 +134,7 @@ def write_actor(policy: Any, weights: Mapping[str, Any]) -> None:
         getattr(policy, "actor", policy).load_state_dict(tensors)
         return
     state = getattr(policy, name)
-    fields = {field: _like(tree, weights[field], name) for field, tree in _acting_fields(state).items()}
+    fields = {field: _with_leaves(tree, weights[field], name) for field, tree in _acting_fields(state).items()}
     setattr(policy, name, state.replace(**fields))
 
 
@@ -177,7 +177,7 @@ def _jax_states(model: BaseAlgorithm) -> dict[str, tuple[Any, str]]:
     }
 
 
-def _like(tree: Any, leaves: list[Any], name: str) -> Any:
+def _with_leaves(tree: Any, leaves: list[Any], name: str) -> Any:
     """Return a tree of the same structure and shapes with other leaves."""
     import jax
     import jax.numpy as jnp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -16,7 +17,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from hurl.data import DatasetError, Episodes, discounted_returns, load_episodes
 from hurl.guidance import Guidance
 from hurl.pieces import pieces
-from hurl.prior import PriorData
+from hurl.prior import PriorData, PriorDataError
 from hurl.sb3.spaces import check_spaces
 
 # Transitions whose h is computed in one call, where they have been stored before they are guided.
@@ -143,9 +144,10 @@ def check_share(share: float, batch_size: int) -> None:
     """Refuse a share of which a batch has nothing, or nothing else."""
     wanted = int(logged_rows(batch_size, share).sum())
     if wanted in (0, batch_size):
-        raise ValueError(
-            f"a share of {share} is {wanted} of the {batch_size} transitions of a batch: take one from "
-            f"{1 / batch_size:.2g} to {1 - 1 / batch_size:.4g}, or larger batches"
+        least = math.ceil(500 / batch_size) / 1000  # which is rounded to a row
+        others = "" if batch_size < 2 else f"one from {least:g} to {1 - least:g}, or "
+        raise PriorDataError(
+            f"a share of {share} is {wanted} of the {batch_size} transitions of a batch: take {others}larger batches"
         )
 
 

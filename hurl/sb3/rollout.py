@@ -16,38 +16,52 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 from hurl.guidance import Guidance, Observations
 
 
-class Arrivals(VecEnvWrapper):
+class Arrivals:
     """Lets a guidance observe the transitions of environments, which it changes nothing of.
 
-    Under `VecNormalize` it stands beneath it, where observations and rewards are raw.
+    For a while it takes their `reset` and `step_wait`: a wrapper among wrappers would be met by callbacks that compare
+    theirs with those of other environments. Where there is `VecNormalize` the environments are those beneath it, whose
+    observations and rewards are raw.
 
-    :param normalization: the `VecNormalize` that it stands beneath, if any
+    :param normalization: the `VecNormalize` that the environments stand beneath, if any
     :param observations: what the environments show at present
     :param arrange: turns observations, or a single one, into what the heuristic is to see
     """
 
     def __init__(
         self,
-        venv: VecEnv,
+        env: VecEnv,
         guidance: Guidance,
         normalization: VecNormalize | None,
         observations: Any,
         arrange: Callable[[Any], Any],
     ) -> None:
-        super().__init__(venv)
-        self.guidance, self.normalization, self.arrange = guidance, normalization, arrange
+        self.env, self.guidance, self.normalization, self.arrange = env, guidance, normalization, arrange
         self.observations: Observations = arrange(observations)
+        self._reset, self._step_wait = env.reset, env.step_wait
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Observe what arrives, for a while."""
+        before = vars(self.env).copy()
+        vars(self.env).update(reset=self.reset, step_wait=self.step_wait)
+        try:
+            yield
+        finally:
+            for name in ("reset", "step_wait"):
+                del vars(self.env)[name]
+                vars(self.env).update({name: before[name]} if name in before else {})
 
     def reset(self) -> Any:
         """Reset the environments."""
-        shown = self.venv.reset()
+        shown = self._reset()
         self.observations = self.arrange(shown)
         self.guidance.abandon_episodes()
         return shown
 
     def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[Any], list[dict[str, Any]]]:
         """Finish the step, calling the heuristic once."""
-        shown, self.rewards, dones, infos = self.venv.step_wait()
+        shown, self.rewards, dones, infos = self._step_wait()
         following = self.arrange(shown)
         truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos], dtype=bool)
         self.terms = self.guidance.observe(
@@ -93,8 +107,8 @@ class Arrivals(VecEnvWrapper):
 @contextmanager
 def guided_rollout(
     env: VecEnv, guidance: Guidance, normalization: VecNormalize | None, shown: Any, buffer: RolloutBuffer
-) -> Iterator[VecEnv]:
-    """Guide a rollout: yield environments that a guidance observes; what arrives is reshaped as the buffer stores it.
+) -> Iterator[None]:
+    """Guide a rollout: a guidance observes what arrives, which is reshaped as the buffer stores it.
 
     :param normalization: the `VecNormalize` among the wrappers of `env`, if any
     :param shown: the observations that `env` shows at present
@@ -102,17 +116,11 @@ def guided_rollout(
     """
     if normalization is None:
         arrivals = Arrivals(env, guidance, None, shown, lambda observations: observations)
-        with _guided_buffer(buffer, arrivals):
-            yield arrivals
-        return
-    beneath = normalization.venv
-    arrivals = Arrivals(beneath, guidance, normalization, normalization.get_original_obs(), _transposing(env))
-    normalization.venv = arrivals
-    try:
-        with _guided_buffer(buffer, arrivals):
-            yield env
-    finally:
-        normalization.venv = beneath
+    else:
+        raw = normalization.get_original_obs()
+        arrivals = Arrivals(normalization.venv, guidance, normalization, raw, _transposing(env))
+    with arrivals.watching(), _guided_buffer(buffer, arrivals):
+        yield
 
 
 def _transposing(env: VecEnv) -> Callable[[Any], Any]:

@@ -102,7 +102,7 @@ def warm_start(
     started = perf_counter()
     with model.on_rung(model.last_rung) if isinstance(model, GuidedAlgorithm) else nullcontext():
         actor = _build_actor(model, learning_rate)
-        data = actor.prepare(_observations(model, episodes), _targets(model, episodes))
+        data = actor.prepare(_normalized(model, episodes.observations), _targets(model, episodes))
         before = actor.loss(data)
         generator, updates = np.random.default_rng(seed), 0
         for epoch in range(1, epochs + 1):
@@ -128,7 +128,7 @@ class Rehearsal(BaseCallback):
         updates of the rehearsal = own updates · max(0, 1 − t / steps)      t the model's count of environment steps
 
     It is a callback of `learn`. Its optimiser is one of its own, as that of `warm_start`; the algorithm's, and target
-    actors, are not touched. Observations are normalised as in `warm_start`, when it begins. Of a guided
+    actors, are not touched. Observations are normalised as the policy sees them when they are rehearsed. Of a guided
     model with a ladder, every rung rehearses as often as it learns.
 
     :param dataset: a Minari dataset or its id, or episodes that were read before
@@ -170,9 +170,7 @@ class Rehearsal(BaseCallback):
 
     def begin(self, seed: int) -> None:
         """Begin anew, with optimisers that have no past: what comes depends on the model and the seed alone."""
-        model = self.model
-        self.data = self.actors[0].prepare(_observations(model, self.episodes), _targets(model, self.episodes))
-        self.generator = np.random.default_rng(seed)
+        self.targets, self.generator = _targets(self.model, self.episodes), np.random.default_rng(seed)
         self.due, self.own_updates = [0.0] * len(self.actors), [0] * len(self.actors)
         for index, rung in enumerate(self._rungs()):
             with rung:
@@ -191,11 +189,16 @@ class Rehearsal(BaseCallback):
                     self._clone(index)
 
     def _clone(self, index: int) -> None:
-        actor = self.actors[index]
+        actor, places = self.actors[index], np.arange(UPDATES_PER_CALL * self.batch_size)
+        if actor.policy is not self.model.policy:  # the rung has been given others
+            actor.begin(self.model.policy)
         actor.read()
         while self.due[index] >= UPDATES_PER_CALL:
-            batches = self.generator.integers(self.episodes.transitions, size=(UPDATES_PER_CALL, self.batch_size))
-            loss = _finite_epoch(actor, self.data, batches, f"rehearsing {self.episodes.name} diverged")
+            rows = self.generator.integers(self.episodes.transitions, size=(UPDATES_PER_CALL, self.batch_size))
+            states = self.episodes.states[self.episodes.positions[rows.ravel()]]
+            data = actor.prepare(_normalized(self.model, states), self.targets[rows.ravel()])
+            batches = places.reshape(rows.shape)
+            loss = _finite_epoch(actor, data, batches, f"rehearsing {self.episodes.name} diverged")
             self.logger.record_mean("rehearsal/loss", loss)
             self.due[index] -= UPDATES_PER_CALL
         actor.write()
@@ -249,9 +252,9 @@ class _Data:
         return len(self.targets)
 
 
-def _observations(model: BaseAlgorithm, episodes: Episodes) -> NDArray[Any]:
+def _normalized(model: BaseAlgorithm, observations: NDArray[Any]) -> NDArray[Any]:
+    """Return raw observations as the model's policy sees them at present."""
     normalization = model.get_vec_normalize_env()
-    observations: Any = episodes.observations
     return observations if normalization is None else normalization.normalize_obs(observations)  # type: ignore[return-value]
 
 

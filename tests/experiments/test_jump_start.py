@@ -1,18 +1,16 @@
 """A jump start in a run: the cloned policy begins training episodes, and a run that is resumed goes on with it."""
 
 import json
-from dataclasses import asdict
 
 import pytest
 import yaml
 
 from hurl.experiments.checkpoint import checkpoint_paths
-from hurl.experiments.config import JumpStartConfig, RunConfig, validate
+from hurl.experiments.config import RunConfig, validate
 from hurl.experiments.errors import ConfigurationError
 from hurl.experiments.evaluate import evaluate_checkpoint, find_checkpoint
 from hurl.experiments.folder import RunFolder
 from hurl.experiments.run import train
-from hurl.sb3 import JumpStart
 from tests.experiments.conftest import SAC, repeating
 from tests.experiments.swinging import write_pushing
 from tests.experiments.test_run import InterruptionError, stop_after
@@ -62,10 +60,6 @@ def test_a_jump_start_changes_the_training_alone(started, tmp_path):
     assert len(evaluate_checkpoint(checkpoint, episodes=2, seed=0).returns) == 2
 
 
-def test_the_defaults_are_those_of_the_class():
-    assert JumpStartConfig().model_dump() == asdict(JumpStart())
-
-
 def test_it_is_part_of_the_configuration(started):
     config = configure(started)
     assert validate(yaml.safe_load(config.to_yaml()), "copy") == config
@@ -96,5 +90,5 @@ def test_what_makes_no_sense_is_named(started, change, message):
 def test_an_algorithm_that_cannot_have_one_is_named(started, tmp_path):
     ppo = {"name": "sb3.PPO", "parameters": {"batch_size": 50}}
     values = started | {"algorithm": ppo, "updates_per_iteration": None}
-    with pytest.raises(ConfigurationError, match=r"PPO can't be jump-started, since .* off-policy only"):
+    with pytest.raises(ConfigurationError, match="jump_start is for algorithms with a replay buffer"):
         train(RunConfig.model_validate(values), tmp_path / "run")

@@ -115,10 +115,21 @@ def test_a_critic_with_returns_blended_in_is_no_value_function(schedule, logged,
         value_function_of(tmp_path / "run")
 
 
-def test_algorithms_that_have_no_replay_are_refused(logged, tmp_path):
-    ppo = {"algorithm": {"name": "sb3.PPO", "parameters": {"batch_size": 50}}, "updates_per_iteration": None}
-    with pytest.raises(ConfigurationError, match="PPO learns from its own rollouts alone and can't take prior data"):
-        train(changed(logged, **ppo), tmp_path / "ppo")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"algorithm": {"name": "sb3.PPO", "parameters": {"batch_size": 50}}, "updates_per_iteration": None},
+            "prior is for algorithms with a replay buffer, such as sbx.SAC: leave it out for sb3.PPO",
+        ),
+        ({"share": 0.001}, "prior.share: a share of 0.001 is 0 of the 16 transitions of a batch: take one from 0.032"),
+        ({"blend": 0.5, "guidance": None}, "prior: blend=0.5 needs a heuristic for what follows the time limits"),
+    ],
+)
+def test_what_can_not_be_learnt_from_is_refused_by_its_own_name(logged, tmp_path, changes, message):
+    prior = {key: changes.pop(key) for key in ("share", "blend") if key in changes}
+    with pytest.raises(ConfigurationError, match=f"^{message}"):
+        train(changed(logged | {"prior": logged["prior"] | prior}, **changes), tmp_path / "run")
 
 
 @pytest.mark.parametrize(

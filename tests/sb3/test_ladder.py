@@ -1,7 +1,7 @@
 """A ladder: every rung learns its own reshaped problem from the same data, and the best of them acts."""
 
 import warnings
-from itertools import pairwise
+from itertools import chain, pairwise
 from threading import Lock
 
 import gymnasium as gym
@@ -118,7 +118,7 @@ def test_the_rung_with_the_best_returns_acts(walk):
 
 def test_in_training_each_environment_has_the_actions_of_its_rung(walk):
     model = laddered("sb3.TD3", lambda **options: walk(n_envs=4, **options)).learn(60)
-    model.guidance._acting[:] = [0, 1, 1, 0]
+    model.guidance.turns.acting(4)[:] = [0, 1, 1, 0]
     actions, _ = model._sample_action(0, None, 4)
     for rung, environments in ((0, [0, 3]), (1, [1, 2])):
         with model.on_rung(rung):
@@ -136,25 +136,55 @@ def test_a_rollout_is_of_one_rung_and_trains_it_alone(walk):
             assert model.gamma == (0.5, 1.0)[rung] * GAMMA
 
 
-def test_a_turn_lasts_until_episodes_have_begun_and_ended_in_it():
-    guidance = make_guidance(LADDER).start(0)
-    step, both, none = np.zeros((2, 2), np.float32), np.array([True, True]), np.array([False, False])
-    for _ in range(10):
-        turn = guidance.take_turn(2)
-        guidance.observe(step, step, np.ones(2), np.array([True, False]), none)
-        assert guidance.take_turn(2) == turn
-        guidance.observe(step, step, np.ones(2), both, none)
+def test_a_turn_lasts_until_an_episode_of_each_environment_has_begun_and_ended_in_it():
+    turns, chosen = make_guidance(LADDER).start(0).turns, []
+    choose = turns.bandit.choose
+    turns.bandit.choose = lambda: chosen.append(choose()) or chosen[-1]
+
+    def step(*ended):
+        turns.observe(np.ones(2), np.array(ended))
+        return turns.take(2), len(chosen), sorted(chain(*turns.bandit.current))
+
+    first = turns.take(2)
+    assert step(True, False) == (first, 1, [1.0])
+    assert step(True, False) == (first, 1, [1.0]), "one of each environment counts"
+    second, *rest = step(False, True)
+    assert rest == [2, [1.0, 3.0]]
+    assert step(True, False) == (second, 2, [1.0, 3.0]), "it began in the turn before"
+    assert step(True, True) == (second, 2, [1.0, 1.0, 3.0])
+    assert step(False, True)[1:] == (3, [1.0, 1.0, 1.0, 3.0])
+
+
+@pytest.mark.parametrize("environments", [4, 16])
+def test_turns_credit_long_episodes_as_often_as_short_ones(environments):
+    """Rung 0 has episodes of 10 and of 500 steps, half of each, that pay 1 a step; those of rung 1 have 200."""
+    generator = np.random.default_rng(0)
+    turns = hurl.Guidance(heuristic, LADDER, gamma=GAMMA, steps_per_iteration=10**9).start(0).turns
+
+    def draw(turn):
+        return int(generator.choice([10, 500])) if turn == 0 else 200
+
+    turn = turns.take(environments)
+    left = np.array([draw(turn) for _ in range(environments)])
+    for step in range(100_000):
+        turn = turns.take(environments) if step % 16 == 0 else turn
+        left -= 1
+        turns.observe(np.ones(environments), left == 0)
+        left[left == 0] = [draw(turn) for _ in range((left == 0).sum())]
+    guided, base = turns.bandit.current
+    assert np.mean(base) == 200
+    assert np.mean(guided) == pytest.approx(255, abs=40)
 
 
 @pytest.mark.parametrize(("best", "share"), [(None, 0.5), (0, 0.9), (1, 0.1)])
 def test_turns_give_rungs_their_shares_of_the_steps(best, share):
-    """A rollout is 10 steps; episodes of rung 0 last 100 of them, and so do its turns, those of rung 1 last 1."""
+    """A rollout is 10 steps; episodes of rung 0 last 100 of them, and its turns as long, those of rung 1 last 1."""
     guidance = hurl.Guidance(heuristic, LADDER, gamma=GAMMA).start(0)
     step, none, ended = np.zeros((1, 2), np.float32), np.array([False]), np.array([True])
     guidance.bandit.decided, guidance.bandit.close_block = best, lambda: None
     steps, length = np.zeros(2), 0
     for _ in range(6_000):
-        turn = guidance.take_turn(1)
+        turn = guidance.turns.take(1)
         for _ in range(10):
             length = (length + 1) % (100, 1)[turn]
             guidance.observe(step, step, np.ones(1), none, none if length else ended)
@@ -166,7 +196,7 @@ def test_turns_give_rungs_their_shares_of_the_steps(best, share):
 def test_what_is_drawn_at_random_before_learning_judges_no_rung(name, walk):
     model = laddered(name, walk, learning_starts=70)
     assert model.learn(60).guidance.bandit.closed == 0
-    assert model.guidance.rung_steps.sum() == 0
+    assert model.guidance.turns.rung_steps.sum() == 0
     assert model.learn(100, reset_num_timesteps=False).guidance.bandit.closed > 0
 
 
@@ -196,20 +226,12 @@ def test_cloning_while_another_rung_is_in_place_is_into_the_problem_itself(walk)
     assert not any(differ(critic, weights("critic", rung)) for rung in (0, 1))
 
 
-def test_an_episode_with_two_rungs_counts_for_none():
-    guidance = hurl.Guidance(heuristic, LADDER, gamma=GAMMA).start(0)
-    step, none, first = np.zeros((2, 2), np.float32), np.array([False, False]), np.array([True, False])
-    turns, credited = [], 0
-    while len(set(turns)) < 2:  # the second environment's episode goes on until its rung has changed
-        turns.append(guidance.take_turn(2))
-        if len(set(turns)) < 2:
-            for _ in range(2):
-                guidance.observe(step, step, np.ones(2), first, none)
-                credited += 1
-    guidance.observe(step, step, np.ones(2), np.array([False, True]), none)
-    bandit = guidance.bandit
-    assert bandit.closed == 0
-    assert [len(returns) for returns in bandit.current] == [credited * (turns[0] == rung) for rung in (0, 1)]
+def test_an_episode_that_random_actions_began_counts_for_no_rung():
+    turns = hurl.Guidance(heuristic, LADDER, gamma=GAMMA).start(0).turns
+    turns.act_without_rungs(2)
+    turns.observe(np.ones(2), np.array([False, True]))
+    turns.observe(np.ones(2), np.array([True, True]))
+    assert [*chain(*turns.bandit.current)] == [1.0], "that of the second environment, which rungs have begun"
 
 
 class Images(gym.Env):
@@ -375,7 +397,9 @@ def test_a_rung_within_a_rung(outer, walk):
 
 
 def test_a_saved_ladder_goes_on_with_other_rungs(walk, tmp_path):
-    model = laddered("sb3.SAC", walk).learn(100)
+    model = laddered("sb3.SAC", walk).learn(
+        420
+    )  # more than the iterations after which episodes that never end are told
     model.save(tmp_path / "model")
     assert model.rung_states is None
     other = make_guidance(hurl.Ladder(0.2, 0.5, 1.0))
@@ -383,7 +407,8 @@ def test_a_saved_ladder_goes_on_with_other_rungs(walk, tmp_path):
     for rung, source in enumerate((1, 0, 1)):  # 0.2 is new and begins as λ = 1 is, 0.5 was there
         with loaded.on_rung(rung), model.on_rung(source):
             assert not differ(leaves(model), leaves(loaded))
-    assert loaded.learn(60, reset_num_timesteps=False).guidance.steps == 160
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        assert loaded.learn(100, reset_num_timesteps=False).guidance.steps == 520
 
 
 @pytest.mark.parametrize("name", ["sb3.SAC", "sb3.PPO"])
@@ -401,13 +426,14 @@ def test_tensorboard_says_what_each_rung_is_worth(name, walk, tmp_path):
 
 
 def test_a_model_without_a_ladder_goes_on_with_one(walk, tmp_path):
-    model = build("sb3.SAC", walk, guidance=make_guidance()).learn(60)
+    model = build("sb3.SAC", walk, guidance=make_guidance()).learn(420)
     model.save(tmp_path / "model")
     loaded = type(model).load(tmp_path / "model", env=walk(), guidance=make_guidance(LADDER))
     for rung in (0, 1):
         with loaded.on_rung(rung):
             assert not differ(leaves(model), leaves(loaded))
-    assert loaded.learn(60, reset_num_timesteps=False).guidance.steps == 120
+    with warnings.catch_warnings(action="error", category=UserWarning):
+        assert loaded.learn(100, reset_num_timesteps=False).guidance.steps == 520
 
 
 @pytest.mark.parametrize("algorithm", [sb3.SAC, sbx.SAC])

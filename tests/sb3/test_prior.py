@@ -275,7 +275,7 @@ def test_prior_data_alone_goes_on_with_a_model_that_had_none(walk, tmp_path):
 
 
 def test_what_can_not_be(walk):
-    with pytest.raises(ValueError, match=r"share of 0\.01 is 0 of the 16 transitions of a batch: take one from 0\.062"):
+    with pytest.raises(ValueError, match=r"share of 0\.01 is 0 of the 16 transitions of a batch: take one from 0\.032"):
         learn(walk(), hurl.PriorData(logged(), 0.01))
     with pytest.raises(TypeError, match="share must be a number, got 'half'"):
         hurl.PriorData(logged(), "half")

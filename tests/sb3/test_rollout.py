@@ -4,7 +4,7 @@ import pytest
 import sbx
 import torch
 from stable_baselines3 import PPO
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
 import hurl
@@ -91,6 +91,19 @@ def test_vec_normalize_reshapes_raw_values_then_normalizes(walk, shaping):
     found = (keep.kept["rewards"][:, 0] - keep.bootstraps) * keep.scales
     expected = [ByHand(0.6, shaping).reward(step // LENGTH, step % LENGTH) for step in range(N_STEPS)]
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("schedule", [hurl.ConstantSchedule(0.6), hurl.Ladder(0.5, 1.0)])
+def test_callbacks_find_the_wrappers_that_users_have_put_there(walk, schedule):
+    """`EvalCallback` copies the statistics of `VecNormalize`, wrapper by wrapper, in the midst of a rollout."""
+    training, evaluation = VecNormalize(walk(), gamma=GAMMA), VecNormalize(walk(), gamma=GAMMA)
+    guidance = hurl.Guidance(heuristic, schedule, gamma=GAMMA, steps_per_iteration=N_STEPS)
+    model = hurl.guided(PPO)("MlpPolicy", training, guidance=guidance, n_steps=N_STEPS, batch_size=N_STEPS)
+    callback = EvalCallback(evaluation, eval_freq=10, n_eval_episodes=1, warn=False, verbose=0)
+    model.learn(10 * N_STEPS, callback=callback)
+    assert callback.evaluations_results or np.isfinite(callback.last_mean_reward)
+    assert evaluation.obs_rms.count > 100
+    assert not {"reset", "step_wait"} & vars(training.venv).keys()
 
 
 def test_each_rollout_uses_the_lambda_of_the_iteration_it_completes(walk):

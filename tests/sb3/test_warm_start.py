@@ -441,6 +441,37 @@ def test_a_rehearsal_leaves_critics_targets_and_optimisers_to_the_algorithm():
     assert equal(*({name: state[name] for name in state if name != "policy"} for state in (before, after)))
 
 
+@pytest.mark.parametrize("name", ["sb3.SAC", "sbx.SAC"])
+def test_what_is_rehearsed_is_normalised_as_the_policy_sees_it_then(name):
+    """Of a `VecNormalize` that has seen one state when learning begins, and more and more after it."""
+    data = episodes_of(expert, Point())
+    algorithm, options = CONTINUOUS[name]
+    env = VecNormalize(DummyVecEnv([Misleading] * 2))
+    model = algorithm("MlpPolicy", env, seed=0, train_freq=5, gradient_steps=40, **deepcopy(options))
+    warm_start(model, data, **CLONING)
+    model.learn(400, callback=Rehearsal(data, steps=10**6, learning_rate=3e-3))
+    actions = model.predict(env.normalize_obs(data.observations), deterministic=True)[0]
+    assert np.abs(actions - data.actions).mean() < 0.25
+
+
+def test_a_rehearsal_follows_networks_that_are_put_in_the_place_of_others():
+    data = episodes_of(expert, Point())
+    model, rehearsal = rehearsing("sb3.SAC", hurl.Ladder(0.5, 1.0)).learn(10), Rehearsal(data, steps=1000)
+    rehearsal.init_callback(model)
+    model.share_networks()
+    for rung in (0, 1):
+        with model.on_rung(rung):
+            model._n_updates += 20
+    before = [model_state(model, rung) for rung in (0, 1)]
+    rehearsal.rehearse()
+    assert not any(equal(before[rung], model_state(model, rung)) for rung in (0, 1))
+
+
+def model_state(model, rung):
+    with model.on_rung(rung):
+        return deepcopy(model.actor.state_dict())
+
+
 def test_what_can_not_be_rehearsed_is_refused():
     data = episodes_of(expert, Point())
     with pytest.raises(WarmStartError, match=r"PPO can't rehearse.*replay buffer: leave it out, or take one of SAC"):

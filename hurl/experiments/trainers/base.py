@@ -170,12 +170,12 @@ def guidance_columns(guidance: Guidance | None, gamma: float) -> dict[str, Any]:
 
 def _ladder_columns(guidance: Guidance) -> dict[str, float]:
     """Return what a row says of a ladder: how much the rungs below λ = 1 act, what the best of them pays, and λ = 1."""
-    if guidance.bandit is None:
+    if guidance.turns is None:
         return {}
-    *guided, base = guidance.bandit.means.tolist()
-    *guided_steps, _ = guidance.rung_steps.tolist()
+    *guided, base = guidance.turns.bandit.means.tolist()
+    *guided_steps, steps = guidance.turns.rung_steps.tolist()
     return {
-        "guided_share": sum(guided_steps) / max(1, guidance.rung_steps.sum()),
+        "guided_share": sum(guided_steps) / max(1, sum(guided_steps) + steps),
         "guided_return": max(guided, default=np.nan, key=lambda mean: -np.inf if np.isnan(mean) else mean),
         "base_return": base,
     }

@@ -58,7 +58,7 @@ from hurl.experiments.trainers.base import (
 from hurl.experiments.trainers.callbacks import build_callbacks
 from hurl.guidance import Guidance, HeuristicError
 from hurl.names import nearest
-from hurl.prior import PriorData
+from hurl.prior import PriorData, PriorDataError
 from hurl.sb3 import JumpStart, Rehearsal, guided, internals, jump_started, normalization, warm_start
 from hurl.sb3.algorithms import GuidedAlgorithm
 from hurl.sb3.jump_start import JumpStarted
@@ -425,7 +425,7 @@ def check_run(config: RunConfig) -> None:
         default = inspect.signature(algorithm).parameters["batch_size"].default
         try:
             check_share(config.prior.share, config.algorithm.parameters.get("batch_size", default))
-        except ValueError as error:
+        except PriorDataError as error:
             raise ConfigurationError(f"prior.share: {error}") from None
     normalize = config.environment.normalize
     if config.jump_start is not None and normalize is not None and normalize.norm_obs:
@@ -463,6 +463,8 @@ def _build_model(
         model: BaseAlgorithm = algorithm(policy, env, gamma=config.gamma, seed=config.seed, **parameters)
     except (ConfigurationError, DatasetError, HeuristicError, OSError):
         raise
+    except PriorDataError as error:
+        raise ConfigurationError(f"prior: {error}") from error
     except Exception as error:  # libraries raise what they like
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigurationError(

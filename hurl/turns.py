@@ -1,0 +1,189 @@
+"""Which rung of a ladder acts where and for how long, and what its episodes tell the bandit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hurl.ladder import BLOCKS_TO_DECIDE, PATIENCE, Bandit
+
+__all__ = ["FEWER_RESETS", "LARGEST_CUT_OFF", "Turns"]
+
+# From this share of the steps on, episodes that resets cut off make returns those of short episodes.
+LARGEST_CUT_OFF = 0.1
+FEWER_RESETS = "raise checkpoint_every or steps_per_iteration of a run, or call `learn` less often"
+
+
+class Turns:
+    """Who acts, and for how long: the bandit chooses a rung when a turn begins, and is told what its episodes pay.
+
+    - Off-policy each environment has turns of its own, an episode each, see `acting`.
+    - On-policy a turn is of all environments, see `take`: it lasts until each has begun and ended an episode in it, and
+      that one is what the bandit is told of. Of all episodes that end in a turn too many would be short.
+
+    :param bandit: which chooses
+    :param steps_per_iteration: environment steps in an iteration, of all environments
+    """
+
+    def __init__(self, bandit: Bandit, steps_per_iteration: int) -> None:
+        self.bandit, self.steps_per_iteration = bandit, steps_per_iteration
+        self.steps = self.cut_off = 0  # since the bandit began; those in episodes that were abandoned
+        self.rung_steps = np.zeros(bandit.count, np.int64)  # of the present iteration
+        self._has_warned = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Let episodes begin in all environments, however many there are."""
+        self._totals, self._lengths = np.zeros(0), np.zeros(0, np.int64)  # of the episodes that are going on
+        self._acting = np.zeros(0, np.intp)
+        self._counts = np.zeros(0, bool)  # whether an episode is of the rung that acts, from its beginning
+        self._is_of_rungs = True  # whether rungs have acted in the newest step
+        self._turn: int | None = None
+        self._turn_steps = 0
+        self._is_awaited = np.zeros(0, bool)  # where an episode has yet to begin and end in the turn
+
+    # Who acts --------------------------------------------------------------------------------------------------------
+
+    def acting(self, count: int) -> NDArray[np.intp]:
+        """Return the number of the rung that acts in each of so many environments, shape (count,).
+
+        It is chosen when an episode begins, for the whole of it.
+        """
+        if len(self._acting) != count:  # episodes begin in all of them
+            self._acting = np.array([self.bandit.choose() for _ in range(count)], np.intp)
+            self._counts = np.ones(count, bool)
+        return self._acting
+
+    def act_without_rungs(self, count: int) -> None:
+        """Say that in so many environments no rung has acted in the newest step: returns of these episodes say nothing.
+
+        So it is as long as an algorithm draws its actions at random, before it learns.
+        """
+        self._counts = np.zeros(len(self.acting(count)), bool)
+        self._is_of_rungs = False
+
+    def take(self, count: int) -> int:
+        """Return the number of the rung that acts in all of so many environments, for who learns from the newest alone.
+
+        It stays the same until the bandit has been told of an episode of each.
+        """
+        if self._turn is None or not self._is_awaited.any():
+            is_first = self._turn is None
+            if self._turn is not None:
+                self.bandit.lasted(self._turn, self._turn_steps)
+            self._turn, self._turn_steps = self.bandit.choose(), 0
+            self._acting = np.full(count, self._turn)
+            self._counts, self._is_awaited = np.full(count, is_first), np.ones(count, bool)
+        return self._turn
+
+    # What it pays ----------------------------------------------------------------------------------------------------
+
+    def observe(self, rewards: NDArray[Any], ended: NDArray[np.bool_]) -> None:
+        """Take in a step of all environments: what it paid, and which episodes it ended; shape (n,) each."""
+        acting = self.acting(len(ended))
+        if len(self._totals) != len(ended):  # other environments than before
+            self._totals, self._lengths = np.zeros(len(ended)), np.zeros(len(ended), np.int64)
+        self._totals += rewards
+        self._lengths += 1
+        self.steps += len(ended)
+        self._turn_steps += len(ended)
+        if self._is_of_rungs:
+            self.rung_steps += np.bincount(acting, minlength=self.bandit.count)
+        self._is_of_rungs = True
+        for index in np.flatnonzero(ended):
+            self._end_episode(int(index))
+        self._totals[ended], self._lengths[ended] = 0.0, 0
+
+    def _end_episode(self, index: int) -> None:
+        """Tell the bandit of the episode that has ended in an environment, and say which rung begins the next."""
+        rung, counts = int(self._acting[index]), bool(self._counts[index])
+        self._counts[index] = True
+        if self._turn is None:
+            if counts:
+                self.bandit.add(rung, float(self._totals[index]))
+                self.bandit.lasted(rung, int(self._lengths[index]))
+            self._acting[index] = self.bandit.choose()
+        elif counts and self._is_awaited[index]:
+            self.bandit.add(rung, float(self._totals[index]))
+            self._is_awaited[index] = False
+
+    def begin_iteration(self) -> None:
+        """Count the steps of each rung anew."""
+        self.rung_steps = np.zeros(self.bandit.count, np.int64)
+
+    def end_iteration(self) -> None:
+        """Let what the iteration has told decide, if it does."""
+        self.bandit.close_block()
+        self._warn()
+
+    def abandon(self) -> None:
+        """Forget the episodes that are going on: their environments were reset."""
+        self.cut_off += self._going_on
+        self._warn()
+        self._begin()
+
+    @property
+    def _going_on(self) -> int:
+        """The steps so far of the episodes that are going on."""
+        return int(self._lengths.sum())
+
+    def figures(self) -> dict[str, float]:
+        """Return each rung's newest returns and its share of this iteration's steps, and if it is decided, by name."""
+        shares = self.rung_steps / max(1, self.rung_steps.sum())
+        figures = {"return": self.bandit.means.tolist(), "share": shares.tolist()}
+        return {"decided": float(self.bandit.decided is not None)} | {
+            f"{name}_{rung:.10g}": value
+            for name, values in figures.items()
+            for rung, value in zip(self.bandit.ladder.rungs, values, strict=True)
+            if not np.isnan(value)
+        }
+
+    # What is warned of -----------------------------------------------------------------------------------------------
+
+    def check_length(self, steps: int) -> None:
+        """Warn where so many steps more are too few for the bandit to decide in."""
+        total = self.steps + steps
+        if self.bandit.count > 1 and total < BLOCKS_TO_DECIDE * self.steps_per_iteration:
+            warnings.warn(
+                f"{total:,} steps are {total / self.steps_per_iteration:.2g} iterations of "
+                f"{self.steps_per_iteration:,}, and a ladder judges its rungs by {BLOCKS_TO_DECIDE} at the least: "
+                "lower steps_per_iteration, or learn for longer",
+                stacklevel=5,
+            )
+
+    def _warn(self) -> None:
+        """Warn, once, where rungs can't be judged by episodes, or only by those short enough to end."""
+        if self.bandit.count == 1 or self._has_warned or self.steps < PATIENCE * self.steps_per_iteration:
+            return
+        share = self.cut_off / self.steps
+        if share > LARGEST_CUT_OFF:
+            message = (
+                f"{share:.0%} of the steps so far were in episodes that resets cut off, and a ladder judges its rungs "
+                f"by whole episodes: {FEWER_RESETS}"
+            )
+        elif self.bandit.closed == 0 and self._counts.all():
+            message = (
+                f"no episode with a finite return has ended in {self.steps:,} steps, and a ladder judges its rungs by "
+                f"episodes: give the environment a time limit, or the guidance a schedule, or {FEWER_RESETS}"
+            )
+        else:
+            return
+        self._has_warned = True
+        warnings.warn(message, stacklevel=4)
+
+    # What a checkpoint holds -----------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Return what is known, as JSON holds it; episodes that are going on count as abandoned."""
+        return {"watched": self.steps, "cut_off": self.cut_off + self._going_on, "bandit": self.bandit.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned; what a ladder of other rungs knows is of no use."""
+        self._begin()
+        if self.bandit.restore(state["bandit"]):
+            self.steps = int(state.get("watched", state.get("steps", 0)))  # in earlier checkpoints those of the model
+            self.cut_off = int(state.get("cut_off", 0))
