@@ -144,7 +144,7 @@ class Bandit:
             self.current[rung].append(total)
 
     def lasted(self, rung: int, steps: int) -> None:
-        """Take in for how many steps a rung has acted that was chosen: those of an episode, or of a turn of several."""
+        """Take in for how many steps a rung has acted that was chosen."""
         known = self.lengths[rung]
         self.lengths[rung] = steps if math.isnan(known) else known + (steps - known) / CHOICES_FOR_LENGTH
 
@@ -215,16 +215,21 @@ class Bandit:
             return 0
         lengths = np.array(self.lengths)
         lengths[np.isnan(lengths)] = np.nanmean(lengths) if np.isfinite(lengths).any() else 1.0
-        chances = np.array(self._shares()) / lengths
+        chances = np.array(self.shares()) / lengths
         return int(self._generator.choice(self.count, p=chances / chances.sum()))
 
-    def _shares(self) -> list[float]:
+    def shares(self) -> list[float]:
         """Return the share of the steps that each rung is to act in: the same for all as long as it is open."""
-        if self.decided is None:
+        if self.decided is None or self.count == 1:
             return [1 / self.count] * self.count
         shares = [self.ladder.exploration / (self.count - 1)] * self.count
         shares[self.decided] = 1 - self.ladder.exploration
         return shares
+
+    def most_behind(self, owed: NDArray[np.float64]) -> int:
+        """Return the rung that is owed the most steps, of equals the one with the larger share, and then any."""
+        draws, shares = self._generator.random(self.count), self.shares()
+        return max(range(self.count), key=lambda rung: (owed[rung], shares[rung], draws[rung]))
 
     def learners(self) -> list[int]:
         """Return the rungs that take the next updates: all as long as it is open, then the best, others by turns."""

@@ -23,7 +23,8 @@ class Turns:
 
     - Off-policy each environment has turns of its own, an episode each, see `acting`.
     - On-policy a turn is of all environments, see `take`: it lasts until each has begun and ended an episode in it, and
-      that one is what the bandit is told of. Of all episodes that end in a turn too many would be short.
+      that one is what the bandit is told of. Of all episodes that end in a turn too many would be short. Turns are few,
+      so that they are not drawn: the next is that of the rung which is owed the most steps.
 
     :param bandit: which chooses
     :param steps_per_iteration: environment steps in an iteration, of all environments
@@ -33,6 +34,7 @@ class Turns:
         self.bandit, self.steps_per_iteration = bandit, steps_per_iteration
         self.steps = self.cut_off = 0  # since the bandit began; those in episodes that were abandoned
         self.rung_steps = np.zeros(bandit.count, np.int64)  # of the present iteration
+        self._owed = np.zeros(bandit.count)  # steps that each rung is behind its share, where there are turns of all
         self._has_warned = False
         self._begin()
 
@@ -72,13 +74,19 @@ class Turns:
         It stays the same until the bandit has been told of an episode of each.
         """
         if self._turn is None or not self._is_awaited.any():
-            is_first = self._turn is None
-            if self._turn is not None:
-                self.bandit.lasted(self._turn, self._turn_steps)
-            self._turn, self._turn_steps = self.bandit.choose(), 0
+            is_first, self._owed = self._turn is None, self._owed_now()
+            self._turn, self._turn_steps = self.bandit.most_behind(self._owed), 0
             self._acting = np.full(count, self._turn)
             self._counts, self._is_awaited = np.full(count, is_first), np.ones(count, bool)
         return self._turn
+
+    def _owed_now(self) -> NDArray[np.float64]:
+        """Return the steps that each rung is behind its share, those of the present turn counted."""
+        if self._turn is None:
+            return self._owed
+        owed: NDArray[np.float64] = self._owed + self._turn_steps * np.array(self.bandit.shares())
+        owed[self._turn] -= self._turn_steps
+        return owed
 
     # What it pays ----------------------------------------------------------------------------------------------------
 
@@ -123,6 +131,7 @@ class Turns:
     def abandon(self) -> None:
         """Forget the episodes that are going on: their environments were reset."""
         self.cut_off += self._going_on
+        self._owed = self._owed_now()
         self._warn()
         self._begin()
 
@@ -179,7 +188,12 @@ class Turns:
 
     def state(self) -> dict[str, Any]:
         """Return what is known, as JSON holds it; episodes that are going on count as abandoned."""
-        return {"watched": self.steps, "cut_off": self.cut_off + self._going_on, "bandit": self.bandit.state()}
+        return {
+            "watched": self.steps,
+            "cut_off": self.cut_off + self._going_on,
+            "owed": self._owed_now().tolist(),
+            "bandit": self.bandit.state(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned; what a ladder of other rungs knows is of no use."""
@@ -187,3 +201,4 @@ class Turns:
         if self.bandit.restore(state["bandit"]):
             self.steps = int(state.get("watched", state.get("steps", 0)))  # in earlier checkpoints those of the model
             self.cut_off = int(state.get("cut_off", 0))
+            self._owed = np.array(state.get("owed", self._owed))
