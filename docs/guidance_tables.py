@@ -117,6 +117,7 @@ IN_GAUNTLET = {
     "constant-ensemble-cut": "ensemble-cut",
     "constant-ensemble": "ensemble-bootstrap",
 }
+FITTED_TO = {"all data": "", "little data": "-little"}
 FITS_COMPARED = tuple(
     Task(
         title,
@@ -125,7 +126,7 @@ FITS_COMPARED = tuple(
         seeds=(3, 6, 7),
         variants=[f"{name}{size}" for name in FITTED],
     )
-    for title, size in {"all data": "", "little data": "-little"}.items()
+    for title, size in FITTED_TO.items()
 )
 OFFSETS = {"maze": 300.0}  # a return of −300 is the worst there is, so that ratios are of what is gained over it
 
@@ -230,12 +231,12 @@ def kinds_of_fits(tasks: Sequence[Environment]) -> str:
     """Return the table of AUCs at a constant λ, a row a way to fit h to the same data; the baseline first."""
     columns = [f"AUC, {task.name} | over none" for task in tasks]
     lines = [f"| h | {' | '.join(columns)} |", "|---|" + "---:|" * (2 * len(columns))]
-    for names in zip(*([variant.name for variant in task.variants] for task in tasks), strict=True):
+    for name, title in FITTED.items():
         cells = []
-        for task, name in zip(tasks, names, strict=True):
-            area, base = areas(task, name), areas(task, task.variants[0].name)
+        for task, size in zip(tasks, FITTED_TO.values(), strict=True):
+            area, base = areas(task, f"{name}{size}"), areas(task, f"base{size}")
             cells += [in_order(area, sorted(base)), plain(over(area, base))]
-        lines.append(f"| {FITTED[names[0]]} | {' | '.join(cells)} |")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

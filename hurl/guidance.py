@@ -207,6 +207,13 @@ class Guidance:
             f"steps_per_iteration={self.steps_per_iteration}, shaping={self.shaping!r}, steps={self.steps})"
         )
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what was pickled; in earlier versions rungs had no room of their own."""
+        bandit = state.pop("bandit", None)
+        vars(self).update(state)
+        if "turns" not in state:
+            self.turns = None if bandit is None else Turns(bandit, self.steps_per_iteration)
+
     @property
     def gamma(self) -> float:
         """γ, the discount of the original MDP; rungs that were chosen for one stay when another is set."""
@@ -328,10 +335,10 @@ class Guidance:
                 self.turns.end_iteration()
         return self._terms(values, next_values, terminated)
 
-    def abandon_episodes(self) -> None:
-        """Forget the episodes that are going on: their environments were reset."""
+    def abandon_episodes(self, *, in_turn: bool = False) -> None:
+        """Forget the episodes that are going on: their environments were reset, perhaps in a rung's turn."""
         if self.turns is not None:
-            self.turns.abandon()
+            self.turns.abandon(in_turn=in_turn)
 
     # The ladder ------------------------------------------------------------------------------------------------------
 

@@ -56,9 +56,9 @@ def rungs_for(gamma: float) -> tuple[float, ...]:
 class Ladder:
     """A few λ in the place of a schedule: λ₁ < … < λ_K = 1, each a rung.
 
-    The reshaped problems of all rungs are learnt at once, and at the start of an episode a bandit chooses the rung that
-    acts, by what the environments have paid on each in the newest iterations. So a heuristic that misleads is left for
-    λ = 1, the problem itself, and one that helps is kept.
+    The reshaped problems of all rungs are learnt at once, and at the start of an episode (on-policy, of a turn of some)
+    a bandit chooses the rung that acts, by what the environments have paid on each in the newest iterations. So a
+    heuristic that misleads is left for λ = 1, the problem itself, and one that helps is kept.
 
     :param rungs: λ₁ < … < λ_K = 1; none means those that suit the discount, see `rungs_for`
     :param window: how many of its newest iterations a rung is judged by

@@ -24,7 +24,8 @@ class Turns:
     - Off-policy each environment has turns of its own, an episode each, see `acting`.
     - On-policy a turn is of all environments, see `take`: it lasts until each has begun and ended an episode in it, and
       that one is what the bandit is told of. Of all episodes that end in a turn too many would be short. Turns are few,
-      so that they are not drawn: the next is that of the rung which is owed the most steps.
+      so that they are not drawn: the next is that of the rung which is owed the most steps. Where an episode never ends
+      a turn does, after as many iterations as a decision may take.
 
     :param bandit: which chooses
     :param steps_per_iteration: environment steps in an iteration, of all environments
@@ -32,10 +33,10 @@ class Turns:
 
     def __init__(self, bandit: Bandit, steps_per_iteration: int) -> None:
         self.bandit, self.steps_per_iteration = bandit, steps_per_iteration
-        self.steps = self.cut_off = 0  # since the bandit began; those in episodes that were abandoned
+        self.steps = self.cut_off = 0  # in which rungs have acted; of them those in episodes that were abandoned
         self.rung_steps = np.zeros(bandit.count, np.int64)  # of the present iteration
         self._owed = np.zeros(bandit.count)  # steps that each rung is behind its share, where there are turns of all
-        self._has_warned = False
+        self._has_warned = self._has_warned_of_length = False
         self._begin()
 
     def _begin(self) -> None:
@@ -73,12 +74,19 @@ class Turns:
 
         It stays the same until the bandit has been told of an episode of each.
         """
-        if self._turn is None or not self._is_awaited.any():
+        if self._is_held_up:
+            self._warn()
+        if self._turn is None or self._is_held_up or not self._is_awaited.any():
             is_first, self._owed = self._turn is None, self._owed_now()
             self._turn, self._turn_steps = self.bandit.most_behind(self._owed), 0
             self._acting = np.full(count, self._turn)
             self._counts, self._is_awaited = np.full(count, is_first), np.ones(count, bool)
         return self._turn
+
+    @property
+    def _is_held_up(self) -> bool:
+        """Whether a turn has lasted for long and still waits for an episode to end."""
+        return self._turn_steps >= PATIENCE * self.steps_per_iteration and bool(self._is_awaited.any())
 
     def _owed_now(self) -> NDArray[np.float64]:
         """Return the steps that each rung is behind its share, those of the present turn counted."""
@@ -96,10 +104,10 @@ class Turns:
         if len(self._totals) != len(ended):  # other environments than before
             self._totals, self._lengths = np.zeros(len(ended)), np.zeros(len(ended), np.int64)
         self._totals += rewards
-        self._lengths += 1
-        self.steps += len(ended)
         self._turn_steps += len(ended)
         if self._is_of_rungs:
+            self._lengths += 1
+            self.steps += len(ended)
             self.rung_steps += np.bincount(acting, minlength=self.bandit.count)
         self._is_of_rungs = True
         for index in np.flatnonzero(ended):
@@ -128,12 +136,22 @@ class Turns:
         self.bandit.close_block()
         self._warn()
 
-    def abandon(self) -> None:
-        """Forget the episodes that are going on: their environments were reset."""
+    def abandon(self, *, in_turn: bool = False) -> None:
+        """Forget the episodes that are going on: their environments were reset.
+
+        :param in_turn: whether the rung that acts in all of them goes on, as in the middle of a rollout
+        """
         self.cut_off += self._going_on
-        self._owed = self._owed_now()
         self._warn()
+        if in_turn and self._turn is not None:
+            self._totals[:], self._lengths[:], self._counts[:] = 0.0, 0, True
+            return
+        self._owed = self._owed_now()
         self._begin()
+
+    def miss(self) -> None:
+        """Say that the environments were stepped without it: what their episodes pay is not known."""
+        self._counts[:] = False
 
     @property
     def _going_on(self) -> int:
@@ -154,9 +172,11 @@ class Turns:
     # What is warned of -----------------------------------------------------------------------------------------------
 
     def check_length(self, steps: int) -> None:
-        """Warn where so many steps more are too few for the bandit to decide in."""
+        """Warn, once, where so many steps more are too few for the bandit to decide in."""
         total = self.steps + steps
-        if self.bandit.count > 1 and total < BLOCKS_TO_DECIDE * self.steps_per_iteration:
+        is_short = self.bandit.count > 1 and total < BLOCKS_TO_DECIDE * self.steps_per_iteration
+        if is_short and not self._has_warned_of_length:
+            self._has_warned_of_length = True
             warnings.warn(
                 f"{total:,} steps are {total / self.steps_per_iteration:.2g} iterations of "
                 f"{self.steps_per_iteration:,}, and a ladder judges its rungs by {BLOCKS_TO_DECIDE} at the least: "
@@ -166,23 +186,32 @@ class Turns:
 
     def _warn(self) -> None:
         """Warn, once, where rungs can't be judged by episodes, or only by those short enough to end."""
-        if self.bandit.count == 1 or self._has_warned or self.steps < PATIENCE * self.steps_per_iteration:
-            return
-        share = self.cut_off / self.steps
+        if self.bandit.count > 1 and not self._has_warned and (trouble := self._trouble()):
+            self._has_warned = True
+            warnings.warn(trouble, stacklevel=4)
+
+    def _trouble(self) -> str | None:
+        """Say what keeps rungs from being judged, after as many iterations as a decision may take."""
+        if self.steps < PATIENCE * self.steps_per_iteration:
+            return None
+        share, limit = self.cut_off / self.steps, "give the environment a time limit, or the guidance a schedule, or"
         if share > LARGEST_CUT_OFF:
-            message = (
+            return (
                 f"{share:.0%} of the steps so far were in episodes that resets cut off, and a ladder judges its rungs "
                 f"by whole episodes: {FEWER_RESETS}"
             )
-        elif self.bandit.closed == 0 and self._counts.all():
-            message = (
+        if self.bandit.closed == 0:
+            return (
                 f"no episode with a finite return has ended in {self.steps:,} steps, and a ladder judges its rungs by "
-                f"episodes: give the environment a time limit, or the guidance a schedule, or {FEWER_RESETS}"
+                f"episodes: {limit} {FEWER_RESETS}"
             )
-        else:
-            return
-        self._has_warned = True
-        warnings.warn(message, stacklevel=4)
+        if self._is_held_up:
+            return (
+                f"{self._is_awaited.sum()} of {len(self._is_awaited)} environments have ended no episode in "
+                f"{self._turn_steps:,} steps, and a ladder judges a rung by one of each: {limit} raise "
+                "steps_per_iteration"
+            )
+        return None
 
     # What a checkpoint holds -----------------------------------------------------------------------------------------
 

@@ -74,6 +74,14 @@ def test_commands_of_the_documents_are_taken_by_the_command_line(document, tmp_p
         check_names(*parse(shlex.split(line, comments=True)), tmp_path)
 
 
+def test_every_preset_is_told_of():
+    """In the table of `docs/experiments.md`, whose rows may name those of one family by their ends."""
+    rows = (ROOT / "docs" / "experiments.md").read_text("utf-8").partition("| preset |")[2].partition("\n\n")[0]
+    told = set(re.findall(r"`-?([\w-]+)`", rows))
+    families = {name.partition("/")[0] for name in preset_names()}
+    assert {name for name in families if not {name, name.removeprefix("gauntlet-")} & told} == set()
+
+
 def test_commands_are_found_in_the_documents():
     found = {line.split()[0] for document in DOCUMENTS for line in commands(document.read_text("utf-8"))}
     assert found >= {"campaign", "collect", "diagnose", "evaluate", "fit", "presets", "report", "reproduce", "train"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import Any
 
@@ -144,8 +143,8 @@ def check_share(share: float, batch_size: int) -> None:
     """Refuse a share of which a batch has nothing, or nothing else."""
     wanted = int(logged_rows(batch_size, share).sum())
     if wanted in (0, batch_size):
-        least = math.ceil(500 / batch_size) / 1000  # which is rounded to a row
-        others = "" if batch_size < 2 else f"one from {least:g} to {1 - least:g}, or "
+        least, most = (500 // batch_size + 1) / 1000, 1 - (500 // batch_size + 1) / 1000  # of more than half a row
+        others = "" if batch_size < 2 else f"one from {least:g} to {most:g}, or "
         raise PriorDataError(
             f"a share of {share} is {wanted} of the {batch_size} transitions of a batch: take {others}larger batches"
         )

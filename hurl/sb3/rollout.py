@@ -21,8 +21,9 @@ class Arrivals:
 
     For a while it takes their `reset` and `step_wait`: a wrapper among wrappers would be met by callbacks that compare
     theirs with those of other environments. Where there is `VecNormalize` the environments are those beneath it, whose
-    observations and rewards are raw.
+    observations and rewards are raw. One step is observed for each that is stored: others are a callback's.
 
+    :param buffer: where the transitions are stored
     :param normalization: the `VecNormalize` that the environments stand beneath, if any
     :param observations: what the environments show at present
     :param arrange: turns observations, or a single one, into what the heuristic is to see
@@ -32,11 +33,13 @@ class Arrivals:
         self,
         env: VecEnv,
         guidance: Guidance,
+        buffer: RolloutBuffer,
         normalization: VecNormalize | None,
         observations: Any,
         arrange: Callable[[Any], Any],
     ) -> None:
         self.env, self.guidance, self.normalization, self.arrange = env, guidance, normalization, arrange
+        self.buffer, self._observed = buffer, -1  # the place of the newest step that was observed
         self.observations: Observations = arrange(observations)
         self._reset, self._step_wait = env.reset, env.step_wait
 
@@ -56,11 +59,16 @@ class Arrivals:
         """Reset the environments."""
         shown = self._reset()
         self.observations = self.arrange(shown)
-        self.guidance.abandon_episodes()
+        self.guidance.abandon_episodes(in_turn=True)
         return shown
 
     def step_wait(self) -> tuple[Any, NDArray[Any], NDArray[Any], list[dict[str, Any]]]:
         """Finish the step, calling the heuristic once."""
+        if self.buffer.pos == self._observed:
+            if self.guidance.turns is not None:
+                self.guidance.turns.miss()
+            return self._step_wait()
+        self._observed = self.buffer.pos
         shown, self.rewards, dones, infos = self._step_wait()
         following = self.arrange(shown)
         truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos], dtype=bool)
@@ -115,10 +123,10 @@ def guided_rollout(
     :param buffer: guided for a while, in place, and after it the plain one again
     """
     if normalization is None:
-        arrivals = Arrivals(env, guidance, None, shown, lambda observations: observations)
+        arrivals = Arrivals(env, guidance, buffer, None, shown, lambda observations: observations)
     else:
         raw = normalization.get_original_obs()
-        arrivals = Arrivals(normalization.venv, guidance, normalization, raw, _transposing(env))
+        arrivals = Arrivals(normalization.venv, guidance, buffer, normalization, raw, _transposing(env))
     with arrivals.watching(), _guided_buffer(buffer, arrivals):
         yield
 

@@ -174,14 +174,19 @@ class Rehearsal(BaseCallback):
         self.due, self.own_updates = [0.0] * len(self.actors), [0] * len(self.actors)
         for index, rung in enumerate(self._rungs()):
             with rung:
-                self.actors[index].begin(self.model.policy)
-                self.own_updates[index] = self.model._n_updates
+                self._begin_rung(index)
+
+    def _begin_rung(self, index: int) -> None:
+        self.actors[index].begin(self.model.policy)
+        self.due[index], self.own_updates[index] = 0.0, self.model._n_updates
 
     def rehearse(self) -> None:
         """Clone as often as is due after the updates that the model has made since the last time."""
         share = max(0.0, 1.0 - self.model.num_timesteps / self.steps)
         for index, rung in enumerate(self._rungs()):
             with rung:
+                if self.actors[index].policy is not self.model.policy:  # the rung has been given others
+                    self._begin_rung(index)
                 updates = self.model._n_updates
                 self.due[index] += share * (updates - self.own_updates[index])
                 self.own_updates[index] = updates
@@ -190,8 +195,6 @@ class Rehearsal(BaseCallback):
 
     def _clone(self, index: int) -> None:
         actor, places = self.actors[index], np.arange(UPDATES_PER_CALL * self.batch_size)
-        if actor.policy is not self.model.policy:  # the rung has been given others
-            actor.begin(self.model.policy)
         actor.read()
         while self.due[index] >= UPDATES_PER_CALL:
             rows = self.generator.integers(self.episodes.transitions, size=(UPDATES_PER_CALL, self.batch_size))

@@ -413,9 +413,8 @@ def test_a_rung_within_a_rung(outer, walk):
 
 
 def test_a_saved_ladder_goes_on_with_other_rungs(walk, tmp_path):
-    model = laddered("sb3.SAC", walk).learn(
-        420
-    )  # more than the iterations after which episodes that never end are told
+    # more than the iterations after which episodes that never end are told
+    model = laddered("sb3.SAC", walk).learn(420)
     model.save(tmp_path / "model")
     assert model.rung_states is None
     other = make_guidance(hurl.Ladder(0.2, 0.5, 1.0))

@@ -1,6 +1,7 @@
 """Logged data in the batches: the share that was asked for, of the same reshaped MDP as the agent's own."""
 
 import dataclasses
+import re
 from copy import deepcopy
 
 import gymnasium as gym
@@ -15,7 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 import hurl
 from hurl.data import DatasetError, Episodes
 from hurl.heuristics.engineered import zero
-from hurl.sb3.prior import logged_rows, trajectory_coefficients
+from hurl.sb3.prior import check_share, logged_rows, trajectory_coefficients
 from tests.data.examples import write_minari
 from tests.sb3.conftest import GAMMA, LENGTH, ByHand, Walk, differ, heuristic, leaves
 from tests.sb3.test_replay import columns
@@ -272,6 +273,15 @@ def test_prior_data_alone_goes_on_with_a_model_that_had_none(walk, tmp_path):
     model = hurl.guided(sb3.SAC).load(tmp_path / "plain", env=walk(), prior=hurl.PriorData(logged())).learn(40)
     assert (model.guidance.lambda_, model.guidance.gamma) == (1.0, GAMMA)
     assert model.replay_buffer.sample(8).observations.numpy()[:, 0].max() >= FIRST
+
+
+@pytest.mark.parametrize("batch_size", [2, 3, 4, 5, 10, 16, 100, 128, 250, 256, 500, 512, 1000, 1024, 4096])
+def test_the_shares_that_are_advised_are_taken(batch_size):
+    with pytest.raises(ValueError, match="take one from") as refused:
+        check_share(0.0001, batch_size)
+    least, most = re.search(r"from ([\d.]+) to ([\d.]+), or", str(refused.value)).groups()
+    check_share(float(least), batch_size)
+    check_share(float(most), batch_size)
 
 
 def test_what_can_not_be(walk):

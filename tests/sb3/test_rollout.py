@@ -106,6 +106,38 @@ def test_callbacks_find_the_wrappers_that_users_have_put_there(walk, schedule):
     assert not {"reset", "step_wait"} & vars(training.venv).keys()
 
 
+@pytest.mark.parametrize("wrap", [lambda env: env, VecNormalize])
+@pytest.mark.parametrize("schedule", [hurl.ConstantSchedule(0.6), hurl.Ladder(0.5, 1.0)])
+def test_steps_that_a_callback_takes_are_not_observed(walk, schedule, wrap):
+    class Play(BaseCallback):
+        def _on_step(self):
+            if self.num_timesteps == 10:
+                env = self.training_env
+                env.reset()
+                for _ in range(3 * LENGTH):
+                    env.step(np.array([env.action_space.sample()]))
+            return True
+
+    guidance = hurl.Guidance(heuristic, schedule, gamma=GAMMA, steps_per_iteration=N_STEPS)
+    model = hurl.guided(PPO)("MlpPolicy", wrap(walk()), guidance=guidance, n_steps=N_STEPS, batch_size=N_STEPS)
+    model.learn(4 * N_STEPS, callback=Play())
+    assert model.guidance.steps == model.num_timesteps == 4 * N_STEPS
+
+
+def test_environments_are_given_back_after_an_error(walk):
+    class Fail(BaseCallback):
+        def _on_step(self):
+            raise ArithmeticError
+
+    guidance = hurl.Guidance(heuristic, gamma=GAMMA, steps_per_iteration=N_STEPS)
+    env = walk()
+    env.reset = given = env.reset
+    with pytest.raises(ArithmeticError):
+        hurl.guided(PPO)("MlpPolicy", env, guidance=guidance, n_steps=N_STEPS, batch_size=N_STEPS).learn(100, Fail())
+    assert vars(env)["reset"] is given
+    assert "step_wait" not in vars(env)
+
+
 def test_each_rollout_uses_the_lambda_of_the_iteration_it_completes(walk):
     seen = []
 

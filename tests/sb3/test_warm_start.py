@@ -458,7 +458,11 @@ def test_a_rehearsal_follows_networks_that_are_put_in_the_place_of_others():
     data = episodes_of(expert, Point())
     model, rehearsal = rehearsing("sb3.SAC", hurl.Ladder(0.5, 1.0)).learn(10), Rehearsal(data, steps=1000)
     rehearsal.init_callback(model)
+    with model.on_rung(0):
+        model._n_updates += 1000  # which the networks that take its place have not had
+    rehearsal.rehearse()
     model.share_networks()
+    rehearsal.rehearse()
     for rung in (0, 1):
         with model.on_rung(rung):
             model._n_updates += 20
