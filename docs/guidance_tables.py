@@ -336,15 +336,12 @@ def main() -> None:
     tasks, little, cut, fits = (
         [read_task(task) for task in panel] for panel in (TASKS, LITTLE_TASKS, CUT_TASKS, FITS_COMPARED)
     )
-    report, little_report = (
-        compute_report(Collection(list(filter(is_complete, panel)), []), baseline=BASELINE) for panel in (tasks, little)
-    )
-    print("\n".join([*report.remarks, *little_report.remarks]))
+    report = compute_report(Collection(list(filter(is_complete, tasks)), []), baseline=BASELINE)
+    print("\n".join(report.remarks))
     write_page(
         LOGGED_DATA,
         {"ratios": ratios(tasks), "scores": scores(report.scores)}
-        | {"little ratios": ratios(little), "little scores": scores(little_report.scores)}
-        | {"cut ratios": ratios(cut)}
+        | {"little ratios": ratios(little), "cut ratios": ratios(cut)}
         | {task.name: seeds(task) for task in (*tasks, *little)},
     )
     cells = gauntlet_of(collect_runs([GAUNTLET]).environments)

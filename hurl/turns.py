@@ -178,9 +178,8 @@ class Turns:
         if is_short and not self._has_warned_of_length:
             self._has_warned_of_length = True
             warnings.warn(
-                f"{total:,} steps are {total / self.steps_per_iteration:.2g} iterations of "
-                f"{self.steps_per_iteration:,}, and a ladder judges its rungs by {BLOCKS_TO_DECIDE} at the least: "
-                "lower steps_per_iteration, or learn for longer",
+                f"{total:,} steps are fewer than {BLOCKS_TO_DECIDE} iterations of {self.steps_per_iteration:,}, "
+                "by which a ladder judges its rungs at the least: lower steps_per_iteration, or learn for longer",
                 stacklevel=5,
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
+import warnings
 from pathlib import Path
 
 from hurl.cli import campaign, chain, collect, diagnose, fit, presets, report, reproduce, runs, tune
@@ -17,6 +18,7 @@ __all__ = ["campaign", "chain", "collect", "diagnose", "fit", "main", "presets",
 def main() -> None:
     """Run the command line: an error is one sentence, and a traceback only with --debug."""
     look_in(Path.cwd())  # for heuristics and environments of the user's own
+    warnings.formatwarning = _describe_warning
     threading.excepthook = _tell_thread_error
     try:
         app()
@@ -26,6 +28,13 @@ def main() -> None:
         if "--debug" in sys.argv:
             traceback.print_exc()
         sys.exit(report_error(error))
+
+
+def _describe_warning(message: Warning | str, category: type[Warning], *place: object, **line: object) -> str:
+    """Return what is printed of a warning: of one to the user the sentence alone."""
+    if category is UserWarning:
+        return f"warning: {message}\n"
+    return f"{place[0]}:{place[1]}: {category.__name__}: {message}\n"
 
 
 def _tell_thread_error(error: threading.ExceptHookArgs) -> None:

@@ -61,7 +61,7 @@ def train(
     say(f"{config.algorithm.name} on {config.environment.id}, seed {config.seed} → {folder}", bold=folder)
     if RunFolder(folder).is_finished(config):
         console.print("It was trained to its end before; this is what it did:")
-    _tell_of_extension(RunFolder(folder), config)
+    _tell_of_earlier(RunFolder(folder), config)
     with RunProgress(config) as progress, interruptible():
         rows = run(
             config,
@@ -78,16 +78,23 @@ def train(
     )
 
 
-def _tell_of_extension(folder: RunFolder, config: RunConfig) -> None:
-    """Say from where a run goes on that is made longer."""
-    from hurl.experiments.extension import checkpoints_of, is_longer
+def _tell_of_earlier(folder: RunFolder, config: RunConfig) -> None:
+    """Say from where a run goes on that is made longer, and that one without a checkpoint begins anew."""
+    from hurl.experiments.extension import check_extension, checkpoints_of, is_longer
 
-    if folder.exists and is_longer(stored := folder.parse_config(), config):
-        last = max((int(path.name) for path in checkpoints_of(folder, config)), default=0)
+    if not folder.exists:
+        return
+    stored = folder.parse_config()
+    found = checkpoints_of(folder, config)
+    if is_longer(stored, config):
+        check_extension(folder, stored, config)
+        last = int(found[-1].name) if found else 0
         say(
             f"It is made longer, from {stored.iterations} iterations to {config.iterations}, and goes on from "
-            f"iteration {last}, its last checkpoint of every {config.checkpoint_every}"
+            f"iteration {last}, its last checkpoint, of which there is one every {config.checkpoint_every}"
         )
+    elif not found and folder.metrics_file.exists():
+        say(f"It was stopped before its first checkpoint, of iteration {config.checkpoint_every}, and begins anew")
 
 
 @app.command(epilog="Example:  hurl evaluate runs/sparse-reacher/hurl/seed-0 --episodes 20")

@@ -67,7 +67,7 @@ SUCCESS = Chart("success_rate", "Success rate of evaluation episodes: median ove
 TRAINING_RETURN = Chart(
     "training_return", "Return of training episodes: median, 25th to 75th percentile over seeds", "return", "training"
 )
-LAMBDA = Chart("lambda", "λ, the mixing coefficient", "λ", "guidance", ("lambda",))
+LAMBDA = Chart("lambda", "λ, the mixing coefficient; of a ladder, its best rung", "λ", "guidance", ("lambda",))
 DISCOUNT = Chart("discount", "Discount λγ of the reshaped problem", "λγ", "guidance", ("discount",))
 GUIDED_SHARE = Chart("guided_share", "Ladder: share of steps below λ = 1", "share", "ladder", ("guided_share",))
 GUIDED_RETURN = Chart(
@@ -116,10 +116,14 @@ class Row:
 
     def texts(self) -> dict[str, str]:
         """Return what the terminal shows, by label; what was not measured is left out."""
-        said = ((column, value) for column, value in self._said() if column.label and np.isfinite(value))
-        return {
-            column.label: format(value, column.form) if column.form else show_return(value) for column, value in said
+        said = {
+            column.label: format(value, column.form) if column.form else show_return(value)
+            for column, value in self._said()
+            if column.label and np.isfinite(value)
         }
+        if np.isfinite(self.guided_share):  # of a ladder: which acts is drawn, and λ is that of the best rung
+            said = {"best λ" if label == "λ" else label: text for label, text in said.items()}
+        return said
 
     def _said(self) -> Iterator[tuple[Column, float]]:
         for column, value in zip(COLUMNS.values(), vars(self).values(), strict=True):

@@ -156,7 +156,7 @@ def find_policies(
         elif RunFolder(path).exists:
             checkpoints = checkpoint_paths(RunFolder(path))[every - 1 :: every]
             if not checkpoints:
-                raise CollectionError(f"{path} has fewer than {every} checkpoints: let the run go on")
+                raise CollectionError(f"{path} has no {every}-th checkpoint yet: let the run go on")
             chosen = _evenly(checkpoints, count, path)
             policies += _checkpoint_policies(chosen, env, environment, deterministic, trust)
         elif path.suffix == ".zip":

@@ -25,6 +25,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#00
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 2), (6, 2, 2, 2))
 LEGEND_CHARACTERS = 70  # under a panel of several
 NAME_CHARACTERS = 60  # of a variant or environment, of which a picture shows no more
+FEW = 3  # points that a line of fewer is marked at, for it may be of one
 RATIOS = (0.08, 12.5)  # the axis of the gauntlet
 SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -202,7 +203,7 @@ def _draw_chart(axes: Any, section: Section, chart: Chart, looks: dict[str, Look
 
 
 def _draw_curve(axes: Any, steps: Any, values: Sequence[Any], look: Look, label: str) -> None:
-    """Draw a line, with a band where a lower and an upper limit are given; a single point is a level."""
+    """Draw a line, with a band where a lower and an upper limit are given; a curve of one step is a level."""
     middle, *band = values
     style = {"color": look.color, "dashes": look.dashes or (None, None), "label": label, "linewidth": 1.8}
     if len(steps) == 1:
@@ -211,7 +212,7 @@ def _draw_curve(axes: Any, steps: Any, values: Sequence[Any], look: Look, label:
             if band:
                 axes.axhspan(*(limit[0] for limit in band), color=look.color, alpha=0.15, linewidth=0)
         return
-    axes.plot(steps, middle, **style)
+    axes.plot(steps, middle, marker="o" if np.isfinite(middle).sum() < FEW else "", **style)
     if band:
         axes.fill_between(steps, *band, color=look.color, alpha=0.15, linewidth=0)
 

@@ -2,6 +2,7 @@
 
 import io
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -188,6 +189,22 @@ def test_a_full_disk_loses_nothing(folder):
 
 def rows_of(metrics):
     return len(repeating(metrics)) if metrics.exists() else 0
+
+
+def test_a_run_that_begins_anew_says_so_and_warnings_are_sentences(folder):
+    """It was stopped before its first checkpoint; and it is too short for a ladder."""
+    short = "train run.yaml --out here --set 'guidance.schedule={kind: ladder}' --set iterations=2"
+    first = hurl(folder, short)
+    assert first.returncode == 0, first.stderr
+    shutil.rmtree(folder / "here/checkpoints")
+    again = hurl(folder, short)
+    assert "It was stopped before its first checkpoint, of iteration" in again.stdout
+    assert "begins anew" not in first.stdout
+    for result in (first, again):
+        assert [line for line in result.stderr.splitlines() if "ladder" in line] == [
+            "warning: 200 steps are fewer than 4 iterations of 100, by which a ladder judges its rungs at the least: "
+            "lower steps_per_iteration, or learn for longer"
+        ]
 
 
 def test_three_kills_change_nothing(folder, small):

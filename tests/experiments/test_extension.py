@@ -143,3 +143,13 @@ def test_it_is_said_from_where_a_longer_run_goes_on(small, tmp_path, monkeypatch
     train(RunConfig.model_validate(values), tmp_path / "run")
     result = CliRunner().invoke(app, ["train", "run.yaml", "--out", "run", "--set", "iterations=4"])
     assert "made longer, from 3 iterations to 4, and goes on from iteration 2" in " ".join(result.output.split())
+
+
+def test_what_can_not_be_made_longer_is_not_said_to_be(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = small | {"iterations": 2, "evaluation_episodes": 1, "guidance": None}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(values))
+    train(RunConfig.model_validate(values), tmp_path / "run")
+    result = CliRunner().invoke(app, ["train", "run.yaml", "--out", "run", "--set", "iterations=4"])
+    assert isinstance(result.exception, RunFolderError)
+    assert "It is made longer" not in result.output

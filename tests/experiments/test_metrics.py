@@ -108,6 +108,8 @@ def test_tensorboard_and_the_terminal_say_nothing_of_what_is_not_there():
     assert trained.scalars() == evaluation | guidance | h | {"training/return": 3.0}
     assert cloned.texts() == {"return": "12.3"}
     assert trained.texts() == {"return": "12.3", "λ": "0.900"}
+    laddered = replace(trained, guided_share=0.5)
+    assert laddered.texts() == {"return": "12.3", "best λ": "0.900", "guided steps": "50%"}
 
 
 def test_files_from_before_a_column_was_there_are_read():

@@ -522,7 +522,7 @@ def test_predict_is_of_the_rung_that_is_asked_for(name, walk):
 
 
 def test_too_few_steps_to_judge_by_are_warned_of(walk):
-    with pytest.warns(UserWarning, match=r"60 steps are 3 iterations of 20, .* by 4 at the least: lower steps_per_it"):
+    with pytest.warns(UserWarning, match=r"60 steps are fewer than 4 iterations of 20, by .*: lower steps_per_it"):
         laddered("sb3.TD3", walk).learn(60)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
