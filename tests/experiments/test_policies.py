@@ -468,7 +468,7 @@ def test_sources_that_are_none_are_named(runs, env, tmp_path):
         find(str(saved(tmp_path, env)))
     with pytest.raises(ValueError, match="'nowhere:policy' can't be imported"):
         find("nowhere:policy")
-    with pytest.raises(CollectionError, match="fewer than 5 checkpoints"):
+    with pytest.raises(CollectionError, match="no 5-th checkpoint yet"):
         find(str(runs / "sb3"), every=5)
     with pytest.raises(CollectionError, match=r"5 policies can't be chosen from 4 checkpoints of .*sb3"):
         find(str(runs / "sb3"), count=5)
